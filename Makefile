@@ -1,0 +1,54 @@
+# Everything runs inside .venv, which these targets make and fill themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test test-slow check bench docs clean help
+
+help:
+	@echo "make demo       train, certify and attack a digit classifier; writes runs/demo/report.html"
+	@echo "make test       checks and tests (under ten minutes on two cores)"
+	@echo "make test-slow  the tests that take minutes each"
+	@echo "make check      formatting, lint, types, import rule"
+	@echo "make bench      all benchmarks"
+	@echo "make docs       the pictures in docs/ and the README, made anew"
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("hauberk needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "This Python cannot make virtual environments; on Debian: apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing hauberk into .venv (a few minutes the first time)"
+	$(PIP) -e .
+	@touch $@
+
+# torchattacks pins an old requests and asks for torchvision, which it does not import: hence --no-deps.
+.venv/installed-dev: .venv/installed
+	$(PIP) -e '.[dev,synth,oracles]'
+	$(PIP) --no-deps torchattacks==3.5.1
+	@touch $@
+
+demo: .venv/installed
+	$(BIN)/hauberk demo --force
+
+check: .venv/installed-dev
+	$(BIN)/ruff format --check src tests benchmarks tools
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+test-slow: .venv/installed-dev
+	$(BIN)/python -m pytest -m slow
+
+bench: .venv/installed-dev
+	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python $$file; done
+
+docs: .venv/installed
+	$(BIN)/python tools/screenshot.py
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

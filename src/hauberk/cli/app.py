@@ -1,0 +1,62 @@
+"""The commands, gathered."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from hauberk.cli.examine import attack_run, certify_run, report_run
+from hauberk.cli.facts import account, data_list, methods_list
+from hauberk.cli.screen import messages
+from hauberk.cli.train import demo, train
+from hauberk.errors import RequestError
+from hauberk.version import __version__
+
+app = typer.Typer(
+    name="hauberk",
+    help="Deep learning that is differentially private and certifiably robust, and says what is proven.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="The data sets that hauberk knows by name.", no_args_is_help=True)
+
+
+def _version(show: bool) -> None:
+    if show:
+        print(f"hauberk {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
+    pass
+
+
+app.command("demo", epilog="Example: hauberk demo --force")(demo)
+app.command("train", epilog="Example: hauberk train --data digits --epsilon 3 --quick --name first")(train)
+app.command("certify", epilog="Example: hauberk certify runs/demo --samples 10000 --limit 200")(certify_run)
+app.command("attack", epilog="Example: hauberk attack runs/demo --steps 100 --limit 300")(attack_run)
+app.command("report", epilog="Example: hauberk report runs/demo")(report_run)
+app.command(
+    "account",
+    epilog="Example: hauberk account --records 60000 --batch 512 --epochs 40 --noise-multiplier 1.23",
+)(account)
+app.command("methods", epilog="Example: hauberk methods --json")(methods_list)
+data_app.command("list", epilog="Example: hauberk data list --data-dir ~/data")(data_list)
+app.add_typer(data_app, name="data")
+
+
+def main() -> None:
+    """Run a command; a wrong request costs one sentence and exit code 2, never a traceback."""
+    try:
+        app()
+    except RequestError as error:
+        messages.print(f"hauberk: {error}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(2)

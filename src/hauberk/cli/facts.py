@@ -1,0 +1,112 @@
+"""``hauberk account``, ``methods`` and ``data list``: answers that need no training."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from hauberk.accounting import NEIGHBOURS, PrivacyPlan, accountant_name, proven_epsilon
+from hauberk.cli.examine import find_run
+from hauberk.cli.screen import output, print_json
+from hauberk.data import catalog
+from hauberk.errors import RequestError
+from hauberk.methods import METHODS
+from hauberk.training import RunFolder
+
+
+def account(
+    records: Annotated[int | None, typer.Option(help="Training records (a public constant).")] = None,
+    batch: Annotated[int | None, typer.Option(help="Expected records per step.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Expected passes over the data.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Noise over clipping bound.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Or: the epsilon to calibrate the noise to.")] = None,
+    delta: Annotated[float, typer.Option(help="Delta of the privacy statement.")] = 1e-5,
+    run: Annotated[str | None, typer.Option(help="Or: a run, from the events it recorded.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """The proven epsilon of a plan or of a finished run, or the noise that a target epsilon needs."""
+    if run is not None:
+        if any(value is not None for value in (records, batch, epochs, noise_multiplier, epsilon)):
+            raise RequestError("--run takes everything but --delta from the run's events")
+        rows = _account_run(find_run(run), delta)
+    else:
+        rows = _account_plan(records, batch, epochs, noise_multiplier, epsilon, delta)
+    rows |= {"delta": delta, "accountant": accountant_name(), "neighbours": NEIGHBOURS}
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    for key, value in rows.items():
+        shown = f"{value:.6g}" if isinstance(value, float) else str(value)
+        table.add_row(key.replace("_", " "), shown)
+    output.print(table)
+
+
+def _account_run(path: Path, delta: float) -> dict[str, Any]:
+    ledger = RunFolder.open(path).read_events()
+    epsilon = proven_epsilon(ledger.events, delta)
+    if epsilon == float("inf"):
+        raise RequestError(f"{path} trained without privacy noise: there is no epsilon")
+    return {"epsilon": epsilon, "steps": sum(event.count for event in ledger.events)}
+
+
+def _account_plan(
+    records: int | None,
+    batch: int | None,
+    epochs: float | None,
+    noise_multiplier: float | None,
+    epsilon: float | None,
+    delta: float,
+) -> dict[str, Any]:
+    if records is None or batch is None or epochs is None:
+        raise RequestError("give --records, --batch and --epochs (or --run)")
+    if (noise_multiplier is None) == (epsilon is None):
+        raise RequestError("give exactly one of --noise-multiplier and --epsilon")
+    if noise_multiplier is not None and noise_multiplier <= 0:
+        raise RequestError(f"--noise-multiplier must be positive, got {noise_multiplier}")
+    if noise_multiplier is not None:
+        plan = PrivacyPlan(
+            records=records, batch=batch, epochs=epochs, noise_multiplier=noise_multiplier, delta=delta
+        )
+    else:
+        assert epsilon is not None
+        plan = PrivacyPlan.calibrate(
+            records=records, batch=batch, epochs=epochs, epsilon=epsilon, delta=delta
+        )
+    return {
+        "epsilon": plan.epsilon(),
+        "noise_multiplier": plan.noise_multiplier,
+        "steps": plan.steps,
+        "sampling_rate": plan.sampling_rate,
+    }
+
+
+def methods_list(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+    """The methods, and what each one claims and proves."""
+    rows = [{key: value for key, value in vars(row).items() if key != "build"} for row in METHODS.values()]
+    if as_json:
+        print_json([{**row, "variants": list(row["variants"])} for row in rows])
+        return
+    table = Table("method", "variants", "what it does", "claimed", "proven")
+    for row in rows:
+        table.add_row(row["name"], ", ".join(row["variants"]), row["summary"], row["claimed"], row["proven"])
+    output.print(table)
+
+
+def data_list(
+    data_dir: Annotated[Path | None, typer.Option(help="Where to look.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """The data sets by name, and where they were found."""
+    rows = [asdict(row) for row in catalog(data_dir)]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*[str(value) for value in row.values()])
+    output.print(table)

@@ -1,0 +1,171 @@
+"""``hauberk train`` and ``hauberk demo``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hauberk import models
+from hauberk.accounting import Card
+from hauberk.cli.screen import messages, output, print_json, progress_bars
+from hauberk.errors import RequestError
+from hauberk.methods.settings import read_toml
+from hauberk.methods.training import Prepared, prepare, prepare_resume
+from hauberk.methods.training import train as train_prepared
+from hauberk.report import card_table, write_report
+
+RUNS = Path("runs")
+
+
+class Variant(StrEnum):
+    sound = "sound"
+    paper = "paper"
+
+
+class Size(StrEnum):
+    tiny = "tiny"
+    quick = "quick"
+    full = "full"
+
+
+def check_name(name: str | None) -> None:
+    if name is not None and (Path(name).name != name or name in ("", ".", "..")):
+        raise RequestError(f"--name is a plain folder name below runs/, not {name!r}")
+
+
+def _command_line() -> str:
+    return " ".join(["hauberk", *map(shlex.quote, sys.argv[1:])])
+
+
+def finish(prepared: Prepared, *, command: str, resume: bool, as_json: bool) -> None:
+    """Train what was prepared, write card and report, and show the card."""
+    with progress_bars() as progress:
+        _, card = train_prepared(prepared, command=command, resume=resume, progress=progress)
+    write_report(card, prepared.folder.report)
+    show_card(card, prepared.folder.report, as_json=as_json)
+
+
+def show_card(card: Card, report: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json(card.to_json())
+        return
+    output.print(card_table(card))
+    output.print(f"Report: {report}", highlight=False, soft_wrap=True)
+
+
+def train(
+    method: Annotated[
+        str | None, typer.Option(help="See `hauberk methods`; default private-smoothing.")
+    ] = None,
+    variant: Annotated[
+        Variant | None, typer.Option(help="As proven (sound, the default) or as published (paper).")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="A name from `hauberk data list`, or an .npz file with x and y.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where data sets lie; else HAUBERK_DATA, else ~/.cache/hauberk/data.")
+    ] = None,
+    records: Annotated[
+        int | None, typer.Option(help="Own data: number of training records, a public constant you declare.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option(help="Own data: number of classes, likewise.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Target epsilon; the noise is calibrated to it.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta of the privacy statement.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Noise over clipping bound, instead of --epsilon.")
+    ] = None,
+    no_privacy: Annotated[bool, typer.Option("--no-privacy", help="Train without privacy noise.")] = False,
+    clip: Annotated[float | None, typer.Option(help="l2 bound on each record's gradient.")] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Input noise of training copies and classifier.")
+    ] = None,
+    views: Annotated[int | None, typer.Option(help="Noisy copies per record and step.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Expected passes over the data.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Expected records per step, and the divisor.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    model: Annotated[str | None, typer.Option(help=f"One of: {', '.join(models.names())}.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
+    name: Annotated[str | None, typer.Option(help="Folder below runs/ (default: method and data).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier run of that name.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Initial weights and evaluation.")] = None,
+    noise_seed: Annotated[
+        int | None, typer.Option(help="Repeatable privacy noise: nothing is proven about such a run.")
+    ] = None,
+    size: Annotated[Size | None, typer.Option(help="How much data and work.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The same as --size quick.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with these settings; the command line wins over it.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run (its folder).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+) -> None:
+    """Train a private model, certify it, attack it, and write its guarantee card."""
+    if resume is not None:
+        _refuse_others_beside_resume()
+        prepared, command = prepare_resume(resume)
+        finish(prepared, command=command, resume=True, as_json=as_json)
+        return
+    check_name(name)
+    if quick and size not in (None, Size.quick):
+        raise RequestError(f"--quick means --size quick, but --size {size} was given as well")
+    options: dict[str, Any] = {
+        "method": method,
+        "variant": None if variant is None else variant.value,
+        "data": data,
+        "data_dir": None if data_dir is None else str(data_dir),
+        "records": records,
+        "classes": classes,
+        "epsilon": epsilon,
+        "delta": delta,
+        "noise_multiplier": noise_multiplier,
+        "no_privacy": True if no_privacy else None,
+        "clip": clip,
+        "sigma": sigma,
+        "views": views,
+        "epochs": epochs,
+        "batch": batch,
+        "lr": lr,
+        "model": model,
+        "device": device,
+        "seed": seed,
+        "noise_seed": noise_seed,
+        "size": "quick" if quick else (None if size is None else size.value),
+    }
+    settings = {} if config is None else read_toml(config)
+    prepared = prepare(root=RUNS, name=name, force=force, config=settings, options=options)
+    finish(prepared, command=_command_line(), resume=False, as_json=as_json)
+
+
+def _refuse_others_beside_resume() -> None:
+    others = [
+        word
+        for word in sys.argv[2:]
+        if word.startswith("--") and word.split("=")[0] not in ("--resume", "--json")
+    ]
+    if others:
+        raise RequestError(f"--resume goes on with the run's own settings; leave out {others[0]}")
+
+
+def demo(
+    name: Annotated[str, typer.Option(help="Folder below runs/.")] = "demo",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier demo.")] = False,
+    seed: Annotated[int, typer.Option(help="Initial weights and evaluation.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+) -> None:
+    """Train on 20,000 embedded digits at epsilon 3, certify and attack them: about two minutes."""
+    check_name(name)
+    prepared = prepare(root=RUNS, name=name, force=force, config={}, options={"data": "digits", "seed": seed})
+    messages.print(
+        f"Training on {prepared.plan.records} digits, {prepared.plan.steps} steps; the training loss is "
+        "private and not shown.",
+        highlight=False,
+    )
+    finish(prepared, command=_command_line(), resume=False, as_json=as_json)

@@ -1,0 +1,82 @@
+"""Labelled records, and the two sets (training and test) that a run works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from hauberk.data.validation import check_count, check_inputs, check_labels, check_lengths
+from hauberk.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+    """Records with their labels.
+
+    Guaranteed once built: ``x`` is float32 with finite values in [0, 1], images (N, C, H, W) or table rows
+    (N, d); ``y`` is int64 of shape (N,) with values from 0 to ``classes - 1``; N is at least 1.
+    """
+
+    name: str
+    x: torch.Tensor
+    y: torch.Tensor
+    classes: int
+
+    def __post_init__(self) -> None:
+        named_x, named_y = f"array 'x' of data set '{self.name}'", f"array 'y' of data set '{self.name}'"
+        check_count(self.classes, at_least=2, named=f"the number of classes of data set '{self.name}'")
+        check_inputs(self.x, named=named_x)
+        check_labels(self.y, classes=self.classes, named=named_y)
+        check_lengths(self.x, self.y, named_x=named_x, named_y=named_y)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record: (C, H, W) or (d,)."""
+        return tuple(self.x.shape[1:])
+
+    def first(self, count: int) -> Dataset:
+        """The first ``count`` records, or all of them if there are fewer.
+
+        Adding or removing a record before the cut moves another one across it: neighbouring private sets may
+        differ in two records after ``first``, so cut public data, test data, or before declaring the set.
+        """
+        check_count(count, at_least=1, named="the number of records to keep")
+        return replace(self, x=self.x[:count], y=self.y[:count])
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The same records on another device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Split:
+    """Training and test data.
+
+    ``records`` is a *declared public constant*, the number of training records that sampling rate and divisor
+    are computed from. It is never read from a user's realised data (``len(train)`` is private and may differ
+    from it). ``public_note`` says in words what a reader of the results must know about the data.
+    """
+
+    name: str
+    train: Dataset
+    test: Dataset
+    records: int
+    classes: int
+    public_note: str | None = None
+
+    def __post_init__(self) -> None:
+        check_count(self.records, at_least=1, named="the declared number of training records")
+        if self.train.shape != self.test.shape:
+            raise RequestError(
+                f"training records of data set '{self.name}' have shape {self.train.shape} and test records "
+                f"{self.test.shape}; save both in the same shape."
+            )
+        if not self.classes == self.train.classes == self.test.classes:
+            raise RequestError(
+                f"data set '{self.name}' declares {self.classes} classes, its training part "
+                f"{self.train.classes} and its test part {self.test.classes}; declare the same number."
+            )

@@ -1,0 +1,8 @@
+"""One file per method; each reads like its algorithm and is assembled from the rooms below."""
+
+from hauberk.methods.catalogue import METHODS, MethodRow
+from hauberk.methods.private_smoothing import PrivateSmoothing
+from hauberk.methods.run import AuditSettings, Run
+from hauberk.methods.training import load_run
+
+__all__ = ["METHODS", "AuditSettings", "MethodRow", "PrivateSmoothing", "Run", "load_run"]

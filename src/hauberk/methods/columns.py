@@ -1,0 +1,112 @@
+"""Fills the card's columns from what was executed."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hauberk.accounting import NEIGHBOURS, Ledger, PrivacyPlan, accountant_name, proven_epsilon
+from hauberk.accounting.card import (
+    CertifiedAccuracy,
+    ClassAccuracy,
+    PrivacyClaim,
+    PrivacyColumns,
+    PrivacyProof,
+    RobustnessProof,
+    Utility,
+)
+from hauberk.certify import Certificates
+from hauberk.version import __version__
+
+SEEDED_NOISE = "noise reproducible from a recorded seed"
+NO_NOISE = "trained without privacy noise"
+NOT_AUDITED = "no privacy audit has been run on this model"
+ALWAYS_TRUE = (
+    "Test data are not protected: accuracies and radii on this card are computed from them without noise.",
+    "Tuning settings by looking at results on private data costs privacy that is not accounted here.",
+    "Privacy is proven for real-valued noise; floating-point arithmetic is a known sharp edge.",
+)
+RADIUS_STEP = 0.05
+
+
+def privacy_columns(
+    plan: PrivacyPlan, ledger: Ledger, *, reproducible: bool, source: str, unit: str = "one record"
+) -> PrivacyColumns:
+    """Proven from the ledger of executed events; null, with the reason, where nothing can be proven."""
+    claimed = proven = None
+    reason = NOT_AUDITED
+    if not plan.private:
+        reason = NO_NOISE
+    else:
+        claimed = PrivacyClaim(epsilon=plan.epsilon(), delta=plan.delta, source=source)
+        if reproducible:
+            reason = SEEDED_NOISE
+        else:
+            epsilon = proven_epsilon(ledger.events, plan.delta)
+            proven = PrivacyProof(epsilon=epsilon, delta=plan.delta, accountant=accountant_name())
+    return PrivacyColumns(
+        unit=unit, neighbours=NEIGHBOURS, claimed=claimed, proven=proven, observed=None, reason=reason
+    )
+
+
+def certified_curve(correct_radii: NDArray[np.float64]) -> tuple[CertifiedAccuracy, ...]:
+    """Share of inputs answered correctly and certified at each radius, up to the first radius with none.
+
+    ``correct_radii``: the certified radius where the answer is right, -1 where it is wrong or missing.
+    """
+    last = max(0.0, float(correct_radii.max(initial=0.0)))
+    radii = [round(RADIUS_STEP * i, 4) for i in range(int(last / RADIUS_STEP) + 2)]
+    return tuple(
+        CertifiedAccuracy(radius=radius, accuracy=float((correct_radii >= radius).mean())) for radius in radii
+    )
+
+
+def robustness_proof(certificates: Certificates, truth: NDArray[np.int64]) -> RobustnessProof:
+    correct = np.where(certificates.labels == truth, certificates.radii, -1.0)
+    return RobustnessProof(
+        certificate="tight",
+        alpha=certificates.alpha,
+        samples=certificates.samples,
+        tested=len(truth),
+        average_certified_radius=float(np.maximum(correct, 0.0).mean()),
+        certified_accuracy=certified_curve(correct),
+    )
+
+
+def utility(
+    certificates: Certificates,
+    truth: NDArray[np.int64],
+    *,
+    classes: int,
+    base_accuracy: float,
+    base_tested: int,
+) -> Utility:
+    correct = certificates.labels == truth
+    rows = []
+    for label in range(classes):
+        members = truth == label
+        accuracy = float(correct[members].mean()) if members.any() else None
+        rows.append(ClassAccuracy(label=label, tested=int(members.sum()), accuracy=accuracy))
+    seen = [row.accuracy for row in rows if row.accuracy is not None]
+    return Utility(
+        accuracy=float(correct.mean()),
+        base_accuracy=base_accuracy,
+        balanced_accuracy=float(np.mean(seen)),
+        per_class=tuple(rows),
+        tested=len(truth),
+        base_tested=base_tested,
+    )
+
+
+def versions() -> dict[str, str]:
+    return {
+        "hauberk": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "dp-accounting": version("dp-accounting"),
+    }

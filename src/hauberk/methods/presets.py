@@ -1,0 +1,55 @@
+"""Settings that fit a data set, by name and size. Chosen on the embedded digits and on public data only.
+
+``full`` is the real thing, ``quick`` takes minutes on two cores, ``tiny`` takes seconds and learns little: it
+exists so that every path can be tested.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hauberk.errors import RequestError
+from hauberk.methods.settings import SIZES
+
+_FULL: dict[str, dict[str, Any]] = {
+    "digits": {"epsilon": 2.99, "batch": 1024, "epochs": 20.0, "tested": 500, "attacked": 150},
+    "mnist": {"epsilon": 2.99, "batch": 2048, "epochs": 40.0, "views": 4, "averaging": 0.99},
+    "fashion_mnist": {"epsilon": 2.99, "batch": 2048, "epochs": 40.0, "views": 4, "averaging": 0.99},
+    "cifar10": {"epsilon": 8.0, "batch": 2048, "epochs": 40.0, "averaging": 0.99},
+    "tiny_imagenet": {"epsilon": 8.0, "batch": 256, "epochs": 40.0},
+    "adult": {"epsilon": 2.99, "batch": 1024, "epochs": 10.0, "model": "mlp", "sigma": 0.1, "lr": 1.0},
+}
+_SMALLER: dict[str, dict[str, Any]] = {
+    "full": {},
+    "quick": {
+        "epochs": 8.0,
+        "views": 1,
+        "averaging": 0.9,
+        "tested": 200,
+        "samples": 500,
+        "attacked": 40,
+        "attack_steps": 10,
+    },
+    "tiny": {
+        "epochs": 1.0,
+        "views": 1,
+        "averaging": 0.5,
+        "tested": 24,
+        "samples": 200,
+        "attacked": 6,
+        "attack_steps": 4,
+    },
+}
+LARGEST = {"full": None, "quick": 8192, "tiny": 256}
+"""Training records that a size uses at most (the first ones)."""
+LARGEST_TEST = {"full": None, "quick": 1000, "tiny": 64}
+
+
+def preset(data: str, size: str, *, records: int, image: bool) -> dict[str, Any]:
+    """Settings for a named data set, or sensible ones for a data set of ``records`` declared records."""
+    if size not in SIZES:
+        raise RequestError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
+    own = {"epsilon": 2.99, "epochs": 20.0, "model": "small-tanh-cnn" if image else "mlp"}
+    settings = {"data": data, "size": size, **_FULL.get(data, own), **_SMALLER[size]}
+    settings["batch"] = min(settings.get("batch", 1024), max(1, records // 8))
+    return settings

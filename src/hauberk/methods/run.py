@@ -1,0 +1,191 @@
+"""A finished training run: its classifier, its ledger, and the audit that ends in a card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hauberk.accounting import Card, CurvePoint, Exhibits, Ledger, PrivacyPlan, Strip
+from hauberk.accounting.card import RobustnessClaim, RobustnessColumns, RobustnessObservation
+from hauberk.attacks import InsideRadius, NoisyPGD, attack_inside_radius
+from hauberk.certify import Certificates, Smoothed, evaluation_mode
+from hauberk.data import Dataset
+from hauberk.errors import RequestError
+from hauberk.methods.columns import ALWAYS_TRUE, privacy_columns, robustness_proof, utility, versions
+from hauberk.progress import Progress, silent
+
+STRIP_LENGTH = 10
+NOT_ATTACKED = "no attack inside the certified radius has been run since the last certification"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """How hard a run is examined. The first test inputs are not special: tested ones are spread evenly."""
+
+    tested: int = 500
+    samples: int = 1000
+    alpha: float = 0.001
+    attacked: int = 100
+    attack_steps: int = 20
+    attack_draws: int = 16
+
+    def __post_init__(self) -> None:
+        if self.tested < 1 or self.samples < 1:
+            raise RequestError("an audit needs at least one test input and one draw")
+        if self.attacked < 0:
+            raise RequestError(f"attacked must not be negative, got {self.attacked}")
+
+
+@torch.no_grad()
+def base_accuracy(model: nn.Module, test: Dataset) -> float:
+    """Accuracy of the network itself, without noise."""
+    device = next(model.parameters()).device
+    right = 0
+    with evaluation_mode(model):
+        for x, y in zip(test.x.split(1024), test.y.split(1024), strict=True):
+            right += int((model(x.to(device)).argmax(1).cpu() == y).sum())
+    return right / len(test)
+
+
+def spread(test: Dataset, count: int) -> Dataset:
+    """``count`` test records spread evenly over the set."""
+    rows = torch.linspace(0, len(test) - 1, min(count, len(test))).round().long()
+    return replace(test, x=test.x[rows], y=test.y[rows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What training left behind: ``ledger`` holds what was executed, ``reproducible`` means seeded noise."""
+
+    method: str
+    variant: str
+    claim_source: str
+    data: str
+    plan: PrivacyPlan
+    ledger: Ledger
+    reproducible: bool
+    classifier: Smoothed
+    curve: tuple[CurvePoint, ...]
+    seed: int
+    command: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> nn.Module:
+        return self.classifier.model
+
+    def audit(
+        self,
+        test: Dataset | tuple[Tensor, Tensor],
+        *,
+        settings: AuditSettings | None = None,
+        progress: Progress = silent,
+    ) -> Card:
+        """Certify on test data, attack inside the certified radii, and fill in the card."""
+        test = as_dataset(test, classes=self.classifier.classes)
+        settings = settings or AuditSettings()
+        tested = spread(test, settings.tested)
+        certificates = self._certify(tested, settings, progress)
+        attacked = self._attack(tested, certificates, settings, progress) if settings.attacked else None
+        truth = tested.y.numpy()
+        proof = robustness_proof(certificates, truth)
+        observed = None
+        if attacked is not None:
+            observed = RobustnessObservation(
+                attack=attacked.attack,
+                fraction_of_certified=attacked.fraction,
+                tested=len(attacked.rows),
+                broken=int(attacked.broken.sum()),
+            )
+        claim = RobustnessClaim(
+            formula="tight Gaussian radius", average_radius=proof.average_certified_radius
+        )
+        return Card(
+            method=self.method,
+            variant=self.variant,
+            data=self.data,
+            records=self.plan.records,
+            privacy=privacy_columns(
+                self.plan, self.ledger, reproducible=self.reproducible, source=self.claim_source
+            ),
+            robustness=RobustnessColumns(
+                norm="l2",
+                claimed=claim,
+                proven=proof,
+                observed=observed,
+                reason=None if observed is not None else NOT_ATTACKED,
+            ),
+            utility=utility(
+                certificates,
+                truth,
+                classes=self.classifier.classes,
+                base_accuracy=base_accuracy(self.model, test),
+                base_tested=len(test),
+            ),
+            seed=self.seed,
+            versions=versions(),
+            command=self.command,
+            notes=(*self.notes, *ALWAYS_TRUE),
+            exhibits=Exhibits(curve=self.curve, strip=_strip(tested, certificates, attacked)),
+        )
+
+    def _certify(self, tested: Dataset, settings: AuditSettings, progress: Progress) -> Certificates:
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            progress("certifying", done, len(tested))
+
+        return self.classifier.certify(
+            tested.x, samples=settings.samples, alpha=settings.alpha, seed=self.seed, progress=advance
+        )
+
+    def _attack(
+        self, tested: Dataset, certificates: Certificates, settings: AuditSettings, progress: Progress
+    ) -> InsideRadius:
+        done, total = 0, min(settings.attacked, int((certificates.radii > 0).sum()))
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            progress("attacking", done, total)
+
+        return attack_inside_radius(
+            self.classifier,
+            tested.x,
+            certificates,
+            limit=settings.attacked,
+            attack=NoisyPGD(steps=settings.attack_steps, draws=settings.attack_draws),
+            samples=settings.samples,
+            seed=self.seed,
+            progress=advance,
+        )
+
+
+def as_dataset(data: Dataset | tuple[Tensor, Tensor], *, classes: int, name: str = "your data") -> Dataset:
+    """A dataset as it is; a pair of tensors is checked and wrapped."""
+    if isinstance(data, Dataset):
+        return data
+    x, y = data
+    return Dataset(name=name, x=x, y=y, classes=classes)
+
+
+def _strip(tested: Dataset, certificates: Certificates, attacked: InsideRadius | None) -> Strip | None:
+    """The first attacked pictures; tables of numbers have nothing to show."""
+    if attacked is None or not len(attacked.rows) or len(tested.shape) != 3 or tested.shape[0] not in (1, 3):
+        return None
+    picked = slice(0, STRIP_LENGTH)
+    rows = attacked.rows[picked]
+    return Strip(
+        images=tested.x[torch.from_numpy(rows)].numpy(),
+        labels=tested.y.numpy()[rows],
+        predicted=certificates.labels[rows],
+        radii=certificates.radii[rows].astype(np.float32),
+        attempts=attacked.attempts[picked].numpy(),
+        attempt_predicted=attacked.answers[picked],
+        attempt_sizes=attacked.sizes[picked].astype(np.float32),
+    )

@@ -1,0 +1,115 @@
+"""All settings of a training run, and where they come from: command line over TOML over preset."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hauberk.accounting import PrivacyPlan
+from hauberk.accounting.json_form import from_json
+from hauberk.errors import RequestError
+from hauberk.methods.run import AuditSettings
+
+SIZES = ("tiny", "quick", "full")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """What ``config.json`` records. ``epsilon`` or ``noise_multiplier`` is given, the other computed."""
+
+    method: str = "private-smoothing"
+    variant: str = "sound"
+    data: str = "digits"
+    data_dir: str | None = None
+    records: int | None = None
+    classes: int | None = None
+    size: str = "full"
+    model: str = "small-tanh-cnn"
+    epsilon: float | None = None
+    delta: float = 1e-5
+    noise_multiplier: float | None = None
+    no_privacy: bool = False
+    clip: float = 0.1
+    sigma: float = 0.25
+    views: int = 1
+    epochs: float = 20.0
+    batch: int = 1024
+    lr: float = 2.0
+    momentum: float = 0.9
+    averaging: float = 0.97
+    device: str = "auto"
+    seed: int = 0
+    noise_seed: int | None = None
+    tested: int = 500
+    samples: int = 1000
+    alpha: float = 0.001
+    attacked: int = 100
+    attack_steps: int = 20
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise RequestError(f"size must be one of {', '.join(SIZES)}, got {self.size!r}")
+        if self.epsilon is not None and self.noise_multiplier is not None:
+            raise RequestError("give epsilon or noise_multiplier, not both: one follows from the other")
+        if self.no_privacy and (self.epsilon is not None or self.noise_multiplier is not None):
+            raise RequestError("no_privacy trains without noise; leave out epsilon and noise_multiplier")
+        if self.noise_multiplier == 0:
+            raise RequestError("a noise multiplier of 0 is no privacy; say --no-privacy if that is meant")
+
+    def plan(self, *, records: int) -> PrivacyPlan:
+        constants: dict[str, Any] = {
+            "records": records,
+            "batch": self.batch,
+            "epochs": self.epochs,
+            "delta": self.delta,
+        }
+        if self.no_privacy:
+            return PrivacyPlan(**constants, noise_multiplier=0.0)
+        if self.noise_multiplier is not None:
+            return PrivacyPlan(**constants, noise_multiplier=self.noise_multiplier)
+        if self.epsilon is None:
+            raise RequestError("give --epsilon, --noise-multiplier or --no-privacy")
+        return PrivacyPlan.calibrate(**constants, epsilon=self.epsilon)
+
+    def audit(self) -> AuditSettings:
+        return AuditSettings(
+            tested=self.tested,
+            samples=self.samples,
+            alpha=self.alpha,
+            attacked=self.attacked,
+            attack_steps=self.attack_steps,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Settings from a TOML file; the keys are the options' names, with dashes or underscores."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} is not valid TOML: {error}") from error
+    known = {field.name for field in fields(TrainSettings)}
+    settings = {key.replace("-", "_"): value for key, value in content.items()}
+    for key in settings:
+        if key not in known:
+            raise RequestError(f"{path} has an unknown setting {key!r}; known: {', '.join(sorted(known))}")
+    return settings
+
+
+def merge_settings(preset: Mapping[str, Any], *overrides: Mapping[str, Any]) -> TrainSettings:
+    """Later mappings win. Whoever gives a noise multiplier takes back the preset's epsilon, and so on."""
+    privacy = ("epsilon", "noise_multiplier", "no_privacy")
+    merged = dict(preset)
+    for override in overrides:
+        given = {key: value for key, value in override.items() if value is not None}
+        if any(key in given for key in privacy):
+            merged = {key: value for key, value in merged.items() if key not in privacy}
+        merged |= given
+    return from_json(TrainSettings, merged, where="settings")

@@ -1,0 +1,221 @@
+"""From settings to a finished run folder, and back from a folder to a run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hauberk import models
+from hauberk.accounting import Card, PrivacyPlan
+from hauberk.accounting.json_form import from_json
+from hauberk.certify import Smoothed
+from hauberk.data import Split, load
+from hauberk.errors import RequestError
+from hauberk.methods.catalogue import find_method
+from hauberk.methods.presets import LARGEST, LARGEST_TEST, preset
+from hauberk.methods.private_smoothing import CLAIM_SOURCE
+from hauberk.methods.run import AuditSettings, Run
+from hauberk.methods.settings import TrainSettings, merge_settings
+from hauberk.progress import Progress, silent
+from hauberk.training import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A request that has been checked completely; nothing has been written yet."""
+
+    settings: TrainSettings
+    split: Split
+    plan: PrivacyPlan
+    model: nn.Module
+    folder: RunFolder
+    notes: tuple[str, ...]
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise RequestError(f"unknown device {name!r}: say cpu, cuda or auto") from error
+    if device.type not in ("cpu", "cuda"):
+        raise RequestError(f"device {name!r} is not supported: say cpu, cuda or auto")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RequestError("this machine has no usable CUDA device: say --device cpu")
+    return device
+
+
+def build_model(settings: TrainSettings, split: Split) -> nn.Module:
+    """The named network with weights drawn from ``seed``; the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        model = models.build(settings.model, shape=split.train.shape, classes=split.classes)
+    return model.to(choose_device(settings.device))
+
+
+def cut_to_size(split: Split, size: str) -> tuple[Split, tuple[str, ...]]:
+    """The first records of a data set, for quick tries; the cut set *is* the private set then."""
+    largest, largest_test = LARGEST[size], LARGEST_TEST[size]
+    notes = (split.public_note,) if split.public_note else ()
+    if largest_test is not None:
+        split = replace(split, test=split.test.first(largest_test))
+    if largest is None or split.records <= largest:
+        return split, notes
+    note = (
+        f"Size {size}: the first {largest} training records were used; the privacy statement is about these."
+    )
+    return replace(split, train=split.train.first(largest), records=largest), (*notes, note)
+
+
+def prepare(
+    *, root: Path, name: str | None, force: bool, config: Mapping[str, Any], options: Mapping[str, Any]
+) -> Prepared:
+    """Check the whole request: settings, data, model, plan, folder. Nothing is written."""
+    given = {**config, **{key: value for key, value in options.items() if value is not None}}
+    data, size = given.get("data", "digits"), given.get("size", "full")
+    method, variant = given.get("method", "private-smoothing"), given.get("variant", "sound")
+    find_method(method, variant)
+    folder = RunFolder.check_free(root / (name or f"{method}-{Path(str(data)).stem}"), force=force)
+    data_dir = given.get("data_dir")
+    split = load(
+        str(data),
+        data_dir=None if data_dir is None else Path(data_dir),
+        records=given.get("records"),
+        classes=given.get("classes"),
+    )
+    split, notes = cut_to_size(split, size) if size in LARGEST else (split, ())
+    basis = preset(str(data), size, records=split.records, image=len(split.train.shape) == 3)
+    settings = merge_settings(basis, config, options)
+    plan = settings.plan(records=split.records)
+    if plan.delta >= 1 / plan.records:
+        notes = (
+            *notes,
+            f"delta {plan.delta:g} is not below 1/records: it would allow publishing a whole record.",
+        )
+    model = build_model(settings, split)
+    return Prepared(settings=settings, split=split, plan=plan, model=model, folder=folder, notes=notes)
+
+
+def train(
+    prepared: Prepared, *, command: str, resume: bool = False, progress: Progress = silent
+) -> tuple[Run, Card]:
+    """Train, certify, attack; the folder holds everything but the report when this returns."""
+    settings, folder = prepared.settings, prepared.folder
+    row = find_method(settings.method, settings.variant)
+    method = row.build(
+        prepared.model,
+        plan=prepared.plan,
+        sigma=settings.sigma,
+        views=settings.views,
+        clip=settings.clip,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        averaging=settings.averaging,
+        seed=settings.seed,
+        noise_seed=settings.noise_seed,
+    )
+    if not resume:
+        folder.create()
+        folder.write_config(
+            {
+                "settings": settings.to_json(),
+                "plan": copy.deepcopy(vars(prepared.plan)),
+                "shape": list(prepared.split.train.shape),
+                "classes": prepared.split.classes,
+                "command": command,
+                "notes": list(prepared.notes),
+            }
+        )
+    run = method.fit(
+        prepared.split.train,
+        test=prepared.split.test,
+        folder=folder,
+        resume=resume,
+        progress=progress,
+        command=command,
+        notes=prepared.notes,
+    )
+    card = run.audit(prepared.split.test, settings=settings.audit(), progress=progress)
+    folder.write_card(card)
+    return run, card
+
+
+def read_settings(folder: RunFolder) -> tuple[TrainSettings, dict[str, Any]]:
+    config = folder.read_config()
+    for key in ("settings", "plan", "shape", "classes", "command", "notes"):
+        if key not in config:
+            raise RequestError(f"{folder.path / 'config.json'} lacks the key {key!r}")
+    return from_json(TrainSettings, config["settings"], where="config.json settings"), config
+
+
+def audit_settings_of(path: Path) -> AuditSettings:
+    """How a run was last audited, as its card says."""
+    folder = RunFolder.open(path)
+    settings = read_settings(folder)[0].audit()
+    proven = folder.read_card().robustness.proven
+    if proven is None:
+        return settings
+    return replace(settings, tested=proven.tested, samples=proven.samples, alpha=proven.alpha)
+
+
+def prepare_resume(path: Path) -> tuple[Prepared, str]:
+    """An interrupted run, checked and ready to go on, with its original command."""
+    folder = RunFolder.open(path)
+    settings, config = read_settings(folder)
+    if (path / "card.json").exists():
+        raise RequestError(f"{path} has finished; there is nothing to resume")
+    if not folder.checkpoint.exists():
+        raise RequestError(f"{path} was interrupted before its first checkpoint: start it again with --force")
+    split = load_split(settings)
+    prepared = Prepared(
+        settings=settings,
+        split=split,
+        plan=from_json(PrivacyPlan, config["plan"], where="config.json plan"),
+        model=build_model(settings, split),
+        folder=folder,
+        notes=tuple(config["notes"]),
+    )
+    return prepared, str(config["command"])
+
+
+def load_split(settings: TrainSettings) -> Split:
+    split = load(
+        settings.data,
+        data_dir=None if settings.data_dir is None else Path(settings.data_dir),
+        records=settings.records,
+        classes=settings.classes,
+    )
+    return cut_to_size(split, settings.size)[0]
+
+
+def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = "auto") -> Run:
+    """A finished run from its folder. ``model`` is needed only if the network is your own."""
+    folder = RunFolder.open(Path(path))
+    settings, config = read_settings(folder)
+    if model is None:
+        model = models.build(settings.model, shape=tuple(config["shape"]), classes=config["classes"])
+    try:
+        model.load_state_dict(folder.read_model())
+    except RuntimeError as error:
+        raise RequestError(f"the weights in {folder.path} do not fit the network {settings.model}") from error
+    return Run(
+        method=settings.method,
+        variant=settings.variant,
+        claim_source=CLAIM_SOURCE,
+        data=Path(settings.data).stem,
+        plan=from_json(PrivacyPlan, config["plan"], where="config.json plan"),
+        ledger=folder.read_events(),
+        reproducible=settings.noise_seed is not None,
+        classifier=Smoothed(model.to(choose_device(device)), sigma=settings.sigma, classes=config["classes"]),
+        curve=folder.read_metrics(),
+        seed=settings.seed,
+        command=str(config["command"]),
+        notes=tuple(config["notes"]),
+    )

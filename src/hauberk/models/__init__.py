@@ -1,0 +1,16 @@
+"""Networks by name: ``build("lenet", shape=(1, 28, 28), classes=10)``.
+
+What every network here promises, so that privacy and certificates can rest on it (`tests/models` holds each):
+
+- **Records do not mix.** The logits of a record depend on that record alone: no BatchNorm, GroupNorm instead
+  (`hauberk.models.normalisation` says why), and no dropout, so training and evaluation mode agree.
+- **The first affine map stands alone.** Every network is an ``nn.Sequential`` that takes inputs in [0, 1]
+  unchanged; nothing but a reshape precedes the first ``Conv2d`` or ``Linear``, and nothing behind it reads
+  the input again. A noise layer placed there is the ``post(W x + n)`` of the certificates, and that layer's
+  weight is all of ``W``.
+- **Initial weights come from torch's global generator** and from nothing else: whoever seeds it decides them.
+"""
+
+from hauberk.models.catalogue import build, describe, names
+
+__all__ = ["build", "describe", "names"]

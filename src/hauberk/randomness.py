@@ -1,0 +1,196 @@
+"""Where random numbers come from, and which of them may be known to whom.
+
+Three kinds of randomness drive private training, and they have different needs:
+
+- *privacy noise* and *sampling coins* carry the guarantee. They come from the operating system, so that
+  nobody can replay them. (A ``torch.Generator`` would not do: torch's CPU generator keeps only 32 bits of
+  its seed, few enough to try them all against a released gradient.)
+- *view noise* (the noisy copies of a record) must depend on nothing but the step and the record itself, so
+  that adding a neighbour does not shift anybody else's noise. A counter-based generator gives exactly that:
+  the noise of (step, record, view) is a pure function of a key.
+- with a *noise seed* everything becomes a pure function of the seed. Runs can then be repeated and resumed
+  bit for bit, and nothing can be proven about them: who has the seed can subtract the noise.
+
+The counter-based generator is Philox4x32-10 (Salmon et al., SC 2011) on int64 tensors, on any device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+_WORD = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+
+Key = tuple[int, int]
+
+
+def philox(key: Key, counter: Sequence[Tensor]) -> list[Tensor]:
+    """Four independent 32-bit words for every counter, as int64 tensors in ``[0, 2^32)``.
+
+    The counter is four broadcastable int64 tensors. int64 products wrap around in two's complement, which
+    keeps the low 64 bits exact: all that the unsigned 32 x 32 -> 64 bit product needs.
+    """
+    first, second = key
+    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    for _ in range(_ROUNDS):
+        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c2 = ((product1 >> 32) & _WORD) ^ c1 ^ first, ((product0 >> 32) & _WORD) ^ c3 ^ second
+        c1, c3 = product1 & _WORD, product0 & _WORD
+        first, second = (first + _KEY_STEPS[0]) & _WORD, (second + _KEY_STEPS[1]) & _WORD
+    return [c0, c1, c2, c3]
+
+
+def derive_key(seed: int | bytes, purpose: str) -> Key:
+    """A 64-bit key for one purpose; different purposes never share random numbers."""
+    material = seed if isinstance(seed, bytes) else str(seed).encode()
+    digest = hashlib.sha256(purpose.encode() + b"\0" + material).digest()
+    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
+
+
+def _box_muller(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
+    """Two independent standard normals from two independent uniforms in (0, 1)."""
+    radius = torch.sqrt(-2.0 * torch.log(radial))
+    angle = 2.0 * math.pi * angular
+    return radius * torch.cos(angle), radius * torch.sin(angle)
+
+
+def _uniform32(word: Tensor) -> Tensor:
+    return (word.to(torch.float32) + 0.5) * 2.0**-32
+
+
+def _uniform53(high: Tensor, low: Tensor) -> Tensor:
+    bits = ((high & 0x1FFFFF) << 32) | low
+    return (bits.to(torch.float64) + 0.5) * 2.0**-53
+
+
+def keyed_normals(key: Key, *, step: int, records: Tensor, views: int, shape: tuple[int, ...]) -> Tensor:
+    """Standard normals of shape ``(len(records), views, *shape)`` in float32.
+
+    Row ``i`` is a function of ``(key, step, records[i])`` alone, whatever else is in the batch.
+    """
+    elements = math.prod(shape)
+    blocks = -(-elements // 4)
+    device = records.device
+    words = philox(
+        key,
+        (
+            torch.arange(blocks, device=device).view(1, 1, blocks),
+            records.view(-1, 1, 1),
+            torch.tensor(step, device=device).view(1, 1, 1),
+            torch.arange(views, device=device).view(1, views, 1),
+        ),
+    )
+    a, b = _box_muller(_uniform32(words[0]), _uniform32(words[1]))
+    c, d = _box_muller(_uniform32(words[2]), _uniform32(words[3]))
+    flat = torch.stack((a, b, c, d), dim=-1).view(len(records), views, 4 * blocks)[..., :elements]
+    return flat.reshape(len(records), views, *shape)
+
+
+def _philox_normals(key: Key, *, step: int, count: int, device: torch.device) -> Tensor:
+    """``count`` standard normals with 53-bit uniforms in float64: the tails matter for privacy noise."""
+    blocks = -(-count // 2)
+    zero = torch.zeros(1, dtype=torch.int64, device=device)
+    words = philox(key, (torch.arange(blocks, device=device), zero, zero + step, zero))
+    pair = _box_muller(_uniform53(words[0], words[1]), _uniform53(words[2], words[3]))
+    return torch.stack(pair, dim=-1).view(-1)[:count]
+
+
+def _system_words(count: int) -> Tensor:
+    """``count`` uniform 64-bit integers from the operating system (as signed int64)."""
+    if count == 0:
+        return torch.empty(0, dtype=torch.int64)
+    return torch.frombuffer(bytearray(os.urandom(8 * count)), dtype=torch.int64)
+
+
+class Randomness(Protocol):
+    """What training needs of chance."""
+
+    reproducible: bool
+
+    def coins(self, *, step: int, count: int, probability: float) -> Tensor:
+        """``count`` independent Bernoulli draws as a bool tensor on the CPU."""
+
+    def normals(self, *, step: int, count: int, device: torch.device) -> Tensor:
+        """``count`` standard normals for the privacy noise of this step, float64."""
+
+    def view_key(self) -> Key:
+        """The key of the view noise; the same during a whole run."""
+
+    def layer_seed(self, *, step: int) -> int:
+        """A seed for layers that draw by themselves (dropout) during this step."""
+
+
+def _threshold(probability: float) -> int:
+    """Coins compare 63-bit integers with this; rounding is down, never above the declared probability."""
+    return math.floor(probability * 2.0**63)
+
+
+class SystemRandomness:
+    """Noise and coins from the operating system: the default, and the only one with a proof."""
+
+    reproducible = False
+
+    def __init__(self, *, view_key: Key | None = None) -> None:
+        self._view_key = view_key or derive_key(os.urandom(32), "views")
+
+    def coins(self, *, step: int, count: int, probability: float) -> Tensor:
+        if probability >= 1.0:
+            return torch.ones(count, dtype=torch.bool)
+        return (_system_words(count) & 0x7FFFFFFFFFFFFFFF) < _threshold(probability)
+
+    def normals(self, *, step: int, count: int, device: torch.device) -> Tensor:
+        if device.type != "cpu":
+            # Moving fresh bytes to the device every step would dominate large models: the device expands a
+            # 64-bit key that the operating system draws anew for every step and that is used only once.
+            key = derive_key(os.urandom(32), "noise")
+            return _philox_normals(key, step=0, count=count, device=device)
+        bits = _system_words(count + count % 2) & 0x1FFFFFFFFFFFFF
+        uniform = (bits.to(torch.float64) + 0.5) * 2.0**-53
+        half = len(uniform) // 2
+        return torch.cat(_box_muller(uniform[:half], uniform[half:]))[:count]
+
+    def view_key(self) -> Key:
+        return self._view_key
+
+    def layer_seed(self, *, step: int) -> int:
+        return int.from_bytes(os.urandom(4), "little")
+
+
+class SeededRandomness:
+    """Everything from one seed: repeatable, and therefore without any proven privacy."""
+
+    reproducible = True
+
+    def __init__(self, seed: int) -> None:
+        self._keys = {purpose: derive_key(seed, purpose) for purpose in ("coins", "noise", "views", "layers")}
+
+    def coins(self, *, step: int, count: int, probability: float) -> Tensor:
+        zero = torch.zeros(1, dtype=torch.int64)
+        words = philox(self._keys["coins"], (zero, torch.arange(count), zero + step, zero))
+        if probability >= 1.0:
+            return torch.ones(count, dtype=torch.bool)
+        return (((words[0] & 0x7FFFFFFF) << 32) | words[1]) < _threshold(probability)
+
+    def normals(self, *, step: int, count: int, device: torch.device) -> Tensor:
+        return _philox_normals(self._keys["noise"], step=step, count=count, device=device)
+
+    def view_key(self) -> Key:
+        return self._keys["views"]
+
+    def layer_seed(self, *, step: int) -> int:
+        zero = torch.zeros(1, dtype=torch.int64)
+        return int(philox(self._keys["layers"], (zero, zero, zero + step, zero))[0])
+
+
+def choose_randomness(noise_seed: int | None) -> Randomness:
+    """The operating system's unless a noise seed was asked for."""
+    return SystemRandomness() if noise_seed is None else SeededRandomness(noise_seed)

@@ -1,0 +1,137 @@
+"""The report: one HTML file that needs nothing else, for somebody who was not there.
+
+Card strings are escaped, and the page forbids itself scripts and every network request by its own content
+security policy. The same card gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
+
+from hauberk.accounting.card import Card, ClassAccuracy
+from hauberk.files import write_text
+from hauberk.report import charts, rounding, wording
+from hauberk.report.pictures import specimens, why_no_strip
+from hauberk.report.printable import printable
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_MOST_CLASSES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassBar:
+    name: str
+    tested: int
+    accuracy: float | None
+
+
+def write_report(card: Card, path: Path) -> None:
+    """Write the report whole or not at all."""
+    write_text(path, render(card))
+
+
+def render(card: Card) -> str:
+    """The card, its curves and its pictures as one self-contained page; what is missing is said."""
+    card = printable(card)
+    return _template().render(
+        card=card,
+        title=wording.title(card),
+        key_figures=wording.key_figures(card),
+        summary={
+            "Privacy": wording.privacy_sentences(card),
+            "Robustness": wording.robustness_sentences(card),
+            "Accuracy": wording.utility_sentences(card),
+        },
+        rows=wording.rows(card),
+        certified_chart=_certified_chart(card),
+        certified_rows=wording.listed_accuracies(card),
+        epsilon_chart=_epsilon_chart(card),
+        accuracy_chart=_accuracy_chart(card),
+        class_bars=_class_bars(card),
+        classes=0 if card.utility is None else len(card.utility.per_class),
+        specimens=specimens(card),
+        why_no_strip=why_no_strip(card),
+    )
+
+
+@functools.cache
+def _template() -> Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        percent=rounding.percent, plain=rounding.plain, thousands=rounding.count, unbroken=_unbroken
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _unbroken(text: str) -> Markup:
+    """Escaped text in which no line ends inside a number such as 1e-5."""
+    return Markup(re.sub(r"\d+e-\d+", r'<span class="number">\g<0></span>', str(escape(text))))
+
+
+def _certified_chart(card: Card) -> Markup | None:
+    proof = card.robustness.proven
+    if proof is None or not proof.certified_accuracy:
+        return None
+    points = sorted(proof.certified_accuracy, key=lambda point: point.radius)
+    return charts.certified_accuracy_chart(
+        [point.radius for point in points], [point.accuracy for point in points]
+    )
+
+
+def _epsilon_chart(card: Card) -> Markup | None:
+    points = [
+        (point.step, point.epsilon)
+        for point in card.exhibits.curve
+        if point.epsilon is not None and math.isfinite(point.epsilon)
+    ]
+    if not points:
+        return None
+    proof = card.privacy.proven
+    proven = proof.epsilon if proof is not None and math.isfinite(proof.epsilon) else None
+    steps, epsilons = zip(*points, strict=True)
+    return charts.epsilon_chart(steps, epsilons, proven)
+
+
+def _accuracy_chart(card: Card) -> Markup | None:
+    points = [
+        (point.epoch, point.test_accuracy)
+        for point in card.exhibits.curve
+        if point.test_accuracy is not None and math.isfinite(point.test_accuracy)
+    ]
+    if not points:
+        return None
+    epochs, accuracies = zip(*points, strict=True)
+    return charts.accuracy_chart(epochs, accuracies)
+
+
+def _class_bars(card: Card) -> tuple[ClassBar, ...]:
+    """All classes in their order, or the weakest ones first where there are too many to read."""
+    if card.utility is None:
+        return ()
+    shown: Sequence[ClassAccuracy] = card.utility.per_class
+    if len(shown) > _MOST_CLASSES:
+        measured = (each for each in shown if each.accuracy is not None)
+        shown = sorted(measured, key=lambda each: (each.accuracy, each.label))[:_MOST_CLASSES]
+    return tuple(
+        ClassBar(name=wording.class_name(card, each.label), tested=each.tested, accuracy=each.accuracy)
+        for each in shown
+    )
