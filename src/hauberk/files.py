@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -44,12 +45,20 @@ def write_json(path: Path, content: object) -> None:
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
 def read_json(path: Path) -> Any:
+    """Plain JSON; Python's own NaN and Infinity, and numbers that overflow to infinity, are refused."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(), parse_constant=_finite, parse_float=_finite)
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is not valid JSON: {error}") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hauberk.accounting.accountant import FINEST, check_delta, proven_epsilon
@@ -16,6 +17,11 @@ from hauberk.errors import RequestError
 
 _RELATIVE_PRECISION = 1e-4  # of the calibrated noise multiplier
 _MOST_NOISE = 1e6
+
+
+def check_target(epsilon: float) -> None:
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise RequestError(f"epsilon must be positive, got {epsilon}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -88,28 +94,44 @@ class PrivacyPlan:
         cls, *, epsilon: float, delta: float, records: int, batch: int, epochs: float
     ) -> PrivacyPlan:
         """The least noise (within 0.01 %) whose proven epsilon does not exceed the target."""
-        if not (math.isfinite(epsilon) and epsilon > 0):
-            raise RequestError(f"epsilon must be positive, got {epsilon}")
+        check_target(epsilon)
 
         def plan(noise_multiplier: float) -> PrivacyPlan:
             return cls(
                 records=records, batch=batch, epochs=epochs, noise_multiplier=noise_multiplier, delta=delta
             )
 
-        enough = 1.0
-        while plan(enough).epsilon() > epsilon:
-            enough *= 2
-            if enough > _MOST_NOISE:
-                raise RequestError(
-                    f"no noise reaches epsilon {epsilon} at delta {delta}: take fewer steps or a larger delta"
-                )
-        too_little = enough / 2
-        while too_little > 1e-2 and plan(too_little).epsilon() <= epsilon:
-            enough, too_little = too_little, too_little / 2
-        while enough - too_little > _RELATIVE_PRECISION * enough:
-            middle = (enough + too_little) / 2
-            if plan(middle).epsilon() <= epsilon:
-                enough = middle
-            else:
-                too_little = middle
-        return plan(enough)
+        return plan(least_noise(lambda noise: plan(noise).epsilon(), epsilon=epsilon, delta=delta))
+
+
+def least_noise(epsilon_at: Callable[[float], float], *, epsilon: float, delta: float) -> float:
+    """The least noise multiplier (within 0.01 %) whose epsilon, computed here, keeps the target.
+
+    False position in logarithms, where epsilon is nearly a straight line of the noise: a third of the
+    evaluations that halving needs. Only values whose own epsilon was seen to keep the target are returned.
+    """
+    enough = 1.0
+    while (kept := epsilon_at(enough)) > epsilon:
+        enough *= 2
+        if enough > _MOST_NOISE:
+            raise RequestError(
+                f"no noise reaches epsilon {epsilon} at delta {delta}: take fewer steps or a larger delta"
+            )
+    too_little = enough / 2
+    while (missed := epsilon_at(too_little)) <= epsilon and too_little > 1e-2:
+        enough, kept, too_little = too_little, missed, too_little / 2
+    if missed <= epsilon:
+        return too_little
+    while enough - too_little > _RELATIVE_PRECISION * enough and kept < epsilon * (
+        1 - _RELATIVE_PRECISION / 2
+    ):
+        straight = 0 < kept < missed < math.inf
+        share = math.log(missed / epsilon) / math.log(missed / kept) if straight else 0.5
+        # aim a little to the safe side, and never so close to an end that the bracket stops shrinking
+        share = min(0.98, max(0.02, share + 0.001))
+        middle = too_little * (enough / too_little) ** share
+        if (found := epsilon_at(middle)) <= epsilon:
+            enough, kept = middle, found
+        else:
+            too_little, missed = middle, found
+    return enough

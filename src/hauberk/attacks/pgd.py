@@ -60,7 +60,7 @@ class NoisyPGD:
     def _loss(self, target: Smoothed, x: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         noisy = target.noisy(x.repeat_interleave(self.draws, 0), generator)
         log_probabilities = nn.functional.log_softmax(target.model(noisy), dim=1)
-        log_probabilities = log_probabilities.view(len(x), self.draws, -1)
+        log_probabilities = log_probabilities.unflatten(0, (len(x), self.draws))
         chosen = log_probabilities.gather(2, labels.view(-1, 1, 1).expand(-1, self.draws, 1)).squeeze(2)
         return -torch.logsumexp(chosen, dim=1)  # up to the constant log(draws)
 
@@ -70,18 +70,15 @@ class NoisyPGD:
         start = torch.randn(x.shape, generator=generator, device=x.device)
         current = project_l2(x + start * (_per_row(radii, x) / _norms(start)), x, radii)
         length = 2.5 * radii / self.steps
-        best, best_loss = x.clone(), torch.full((len(x),), -float("inf"), device=x.device)
-        for _ in range(self.steps + 1):
+        for _ in range(self.steps):
             current = current.detach().requires_grad_(True)
             loss = self._loss(target, current, labels, generator)
             (gradient,) = torch.autograd.grad(loss.sum(), current)
-            better = loss.detach() > best_loss
-            best = torch.where(_per_row(better, x), current.detach(), best)
-            best_loss = torch.maximum(best_loss, loss.detach())
             direction = gradient / _norms(gradient).clamp_min(1e-12)
-            moved = current.detach() + direction * _per_row(length, x)
-            current = project_l2(moved, x, radii)
-        return best, best_loss
+            direction = direction.nan_to_num(0.0, 0.0, 0.0)  # where the gradient is no number, stay
+            current = project_l2(current.detach() + direction * _per_row(length, x), x, radii)
+        # The last point, not the one with the largest loss: under noise that would be the luckiest draw.
+        return current, self._loss(target, current, labels, generator).detach()
 
     def run(self, target: Smoothed, x: Tensor, labels: Tensor, radii: Tensor, *, seed: int) -> Tensor:
         """For each input, the worst point found within its own radius and within [0, 1].
@@ -91,7 +88,7 @@ class NoisyPGD:
         generator = torch.Generator(device=target.device).manual_seed(seed)
         found = []
         with evaluation_mode(target.model), torch.enable_grad():
-            for part in torch.arange(len(x)).split(_BATCH):
+            for part in torch.arange(len(x)).split(_BATCH) if len(x) else []:
                 inputs, size = x[part].to(target.device), radii[part].to(target.device, x.dtype)
                 classes = labels[part].to(target.device)
                 best, best_loss = inputs, torch.full((len(part),), -float("inf"), device=target.device)

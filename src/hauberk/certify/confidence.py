@@ -11,7 +11,10 @@ def clopper_pearson_lower(successes: ArrayLike, trials: int, alpha: float) -> ND
     """A number that exceeds the true probability with probability at most ``alpha`` (exact, one-sided)."""
     counts = np.asarray(successes, dtype=np.float64)
     bound = beta.ppf(alpha, counts, trials - counts + 1)
-    return np.where(counts > 0, bound, 0.0)
+    below_one = np.nextafter(
+        1.0, 0.0
+    )  # rounded to 1, the bound would no longer be one, and the radius infinite
+    return np.where(counts > 0, np.minimum(bound, below_one), 0.0)
 
 
 def majority_p_value(ahead: int, behind: int) -> float:

@@ -75,7 +75,9 @@ class Smoothed:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        for tensor in (*self.model.parameters(), *self.model.buffers()):
+            return tensor.device
+        return torch.device("cpu")
 
     def noisy(self, x: Tensor, generator: torch.Generator) -> Tensor:
         noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
@@ -83,7 +85,10 @@ class Smoothed:
 
     @torch.no_grad()
     def count_votes(self, x: Tensor, samples: int, generator: torch.Generator) -> NDArray[np.int64]:
-        """Votes per class, ``(inputs, classes)``, from ``samples`` fresh draws per input."""
+        """Votes per class, ``(inputs, classes)``, from ``samples`` fresh draws per input.
+
+        A draw whose scores hold NaN is a vote for nobody: argmax would name a class all the same.
+        """
         counts = torch.zeros(len(x), self.classes, dtype=torch.int64, device=self.device)
         at_once = max(1, _ROWS_AT_ONCE // max(1, samples))
         with evaluation_mode(self.model):
@@ -93,7 +98,13 @@ class Smoothed:
                 while remaining > 0:
                     draws = min(remaining, max(1, _ROWS_AT_ONCE // len(rows)))
                     logits = self.model(self.noisy(rows.repeat_interleave(draws, 0), generator))
+                    if logits.shape != (len(rows) * draws, self.classes):
+                        raise RequestError(
+                            f"the network's scores have shape {tuple(logits.shape)} for {len(rows) * draws} "
+                            f"inputs: it must give one score for each of the {self.classes} classes"
+                        )
                     votes = nn.functional.one_hot(logits.argmax(1), self.classes)
+                    votes *= ~logits.isnan().any(1, keepdim=True)
                     counts[start : start + len(rows)] += votes.view(len(rows), draws, self.classes).sum(1)
                     remaining -= draws
         return np.asarray(counts.cpu().numpy(), dtype=np.int64)

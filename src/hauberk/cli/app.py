@@ -6,8 +6,10 @@ import sys
 
 import typer
 
+from hauberk.cli.calibrate import calibrate
 from hauberk.cli.examine import attack_run, certify_run, report_run
 from hauberk.cli.facts import account, data_list, methods_list
+from hauberk.cli.reproduce import reproduce
 from hauberk.cli.screen import messages
 from hauberk.cli.train import demo, train
 from hauberk.errors import RequestError
@@ -48,6 +50,11 @@ app.command(
     "account",
     epilog="Example: hauberk account --records 60000 --batch 512 --epochs 40 --noise-multiplier 1.23",
 )(account)
+app.command(
+    "calibrate",
+    epilog="Example: hauberk calibrate --mechanism extended --epsilon 4 --delta 1e-5 --sensitivity 1",
+)(calibrate)
+app.command("reproduce", epilog="Example: hauberk reproduce hgm-figure-1 --size quick")(reproduce)
 app.command("methods", epilog="Example: hauberk methods --json")(methods_list)
 data_app.command("list", epilog="Example: hauberk data list --data-dir ~/data")(data_list)
 app.add_typer(data_app, name="data")

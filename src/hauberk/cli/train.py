@@ -163,9 +163,9 @@ def demo(
     """Train on 20,000 embedded digits at epsilon 3, certify and attack them: about two minutes."""
     check_name(name)
     prepared = prepare(root=RUNS, name=name, force=force, config={}, options={"data": "digits", "seed": seed})
+    plan = prepared.method.plan
     messages.print(
-        f"Training on {prepared.plan.records} digits, {prepared.plan.steps} steps; the training loss is "
-        "private and not shown.",
+        f"Training on {plan.records} digits, {plan.steps} steps; the training loss is private and not shown.",
         highlight=False,
     )
     finish(prepared, command=_command_line(), resume=False, as_json=as_json)

@@ -56,6 +56,8 @@ class PrivateSmoothing:
     ) -> None:
         if not 0 < sigma < float("inf"):
             raise RequestError(f"sigma must be positive, got {sigma}: without noise there is no certificate")
+        if not 0 < clip < float("inf"):
+            raise RequestError(f"clip must be positive, got {clip}")
         refuse_record_mixing(model)
         self.model, self.plan, self.sigma, self.clip = model, plan, sigma, clip
         self.views = NoisyViews(sigma=sigma, views=views)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from hauberk.data import Split, load
 from hauberk.errors import RequestError
 from hauberk.methods.catalogue import find_method
 from hauberk.methods.presets import LARGEST, LARGEST_TEST, preset
-from hauberk.methods.private_smoothing import CLAIM_SOURCE
+from hauberk.methods.private_smoothing import CLAIM_SOURCE, PrivateSmoothing
 from hauberk.methods.run import AuditSettings, Run
 from hauberk.methods.settings import TrainSettings, merge_settings
 from hauberk.progress import Progress, silent
@@ -32,8 +31,7 @@ class Prepared:
 
     settings: TrainSettings
     split: Split
-    plan: PrivacyPlan
-    model: nn.Module
+    method: PrivateSmoothing
     folder: RunFolder
     notes: tuple[str, ...]
 
@@ -58,6 +56,21 @@ def build_model(settings: TrainSettings, split: Split) -> nn.Module:
         torch.manual_seed(settings.seed)
         model = models.build(settings.model, shape=split.train.shape, classes=split.classes)
     return model.to(choose_device(settings.device))
+
+
+def build_method(settings: TrainSettings, split: Split, plan: PrivacyPlan) -> PrivateSmoothing:
+    return find_method(settings.method, settings.variant).build(
+        build_model(settings, split),
+        plan=plan,
+        sigma=settings.sigma,
+        views=settings.views,
+        clip=settings.clip,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        averaging=settings.averaging,
+        seed=settings.seed,
+        noise_seed=settings.noise_seed,
+    )
 
 
 def cut_to_size(split: Split, size: str) -> tuple[Split, tuple[str, ...]]:
@@ -99,8 +112,8 @@ def prepare(
             *notes,
             f"delta {plan.delta:g} is not below 1/records: it would allow publishing a whole record.",
         )
-    model = build_model(settings, split)
-    return Prepared(settings=settings, split=split, plan=plan, model=model, folder=folder, notes=notes)
+    method = build_method(settings, split, plan)
+    return Prepared(settings=settings, split=split, method=method, folder=folder, notes=notes)
 
 
 def train(
@@ -108,32 +121,19 @@ def train(
 ) -> tuple[Run, Card]:
     """Train, certify, attack; the folder holds everything but the report when this returns."""
     settings, folder = prepared.settings, prepared.folder
-    row = find_method(settings.method, settings.variant)
-    method = row.build(
-        prepared.model,
-        plan=prepared.plan,
-        sigma=settings.sigma,
-        views=settings.views,
-        clip=settings.clip,
-        lr=settings.lr,
-        momentum=settings.momentum,
-        averaging=settings.averaging,
-        seed=settings.seed,
-        noise_seed=settings.noise_seed,
-    )
     if not resume:
         folder.create()
         folder.write_config(
             {
                 "settings": settings.to_json(),
-                "plan": copy.deepcopy(vars(prepared.plan)),
+                "plan": asdict(prepared.method.plan),
                 "shape": list(prepared.split.train.shape),
                 "classes": prepared.split.classes,
                 "command": command,
                 "notes": list(prepared.notes),
             }
         )
-    run = method.fit(
+    run = prepared.method.fit(
         prepared.split.train,
         test=prepared.split.test,
         folder=folder,
@@ -174,11 +174,11 @@ def prepare_resume(path: Path) -> tuple[Prepared, str]:
     if not folder.checkpoint.exists():
         raise RequestError(f"{path} was interrupted before its first checkpoint: start it again with --force")
     split = load_split(settings)
+    plan = from_json(PrivacyPlan, config["plan"], where="config.json plan")
     prepared = Prepared(
         settings=settings,
         split=split,
-        plan=from_json(PrivacyPlan, config["plan"], where="config.json plan"),
-        model=build_model(settings, split),
+        method=build_method(settings, split, plan),
         folder=folder,
         notes=tuple(config["notes"]),
     )

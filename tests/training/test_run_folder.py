@@ -1,0 +1,150 @@
+"""Run folders: nothing is overwritten by accident, nothing private lies outside, kills lose nothing."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+
+import hauberk as hb
+from hauberk.accounting import Ledger
+from hauberk.data import Dataset
+from hauberk.errors import RequestError
+from hauberk.methods import PrivateSmoothing
+from hauberk.training import RunFolder
+
+
+def data(rows: int = 96) -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 3, (rows,), generator=generator)
+    x = torch.rand(rows, 1, 6, 6, generator=generator) * 0.3 + 0.3 * y.view(-1, 1, 1, 1)
+    return Dataset(name="toy", x=x.clamp(0, 1), y=y, classes=3)
+
+
+def method(noise_seed: int | None = 5) -> PrivateSmoothing:
+    torch.manual_seed(0)
+    model = hb.models.build("mlp", shape=(1, 6, 6), classes=3)
+    plan = hb.PrivacyPlan(records=96, batch=24, epochs=4, noise_multiplier=1.0, delta=1e-3)
+    return PrivateSmoothing(model, plan=plan, sigma=0.2, views=2, noise_seed=noise_seed)
+
+
+def folder(path: Path) -> RunFolder:
+    each = RunFolder.check_free(path, force=False)
+    each.create()
+    each.write_config({"settings": {}})
+    return each
+
+
+class Killed(Exception):
+    """Stands for a kill at an arbitrary moment."""
+
+
+def interrupted(path: Path, after: int, noise_seed: int | None = 5) -> RunFolder:
+    def kill(stage: str, done: int, total: int) -> None:
+        if stage == "training" and done == after:
+            raise Killed
+
+    each = folder(path)
+    with pytest.raises(Killed):
+        method(noise_seed).fit(data(), folder=each, progress=kill)
+    return each
+
+
+def steps(ledger: Ledger) -> int:
+    return sum(event.count for event in ledger.events)
+
+
+@pytest.mark.parametrize("after", [5, 8, 11, 15])
+def test_an_interrupted_run_resumes_to_the_same_weights_and_never_under_counts(
+    tmp_path: Path, after: int
+) -> None:
+    whole = method().fit(data())
+    each = interrupted(tmp_path / "run", after)
+    counted = steps(each.read_events())
+    assert counted >= after
+    run = method().fit(data(), folder=each, resume=True)
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, run.model.state_dict()[name])
+    repeated = steps(each.read_events())
+    assert repeated >= whole.plan.steps
+    assert steps(run.ledger) == repeated
+    assert not each.checkpoint.exists()
+
+
+def test_an_uninterrupted_run_counts_exactly_its_steps(tmp_path: Path) -> None:
+    each = folder(tmp_path / "run")
+    run = method().fit(data(), folder=each)
+    assert steps(each.read_events()) == steps(run.ledger) == run.plan.steps
+
+
+def test_events_are_on_disk_before_the_steps_they_count(tmp_path: Path) -> None:
+    each = folder(tmp_path / "run")
+
+    def look(stage: str, done: int, total: int) -> None:
+        assert steps(each.read_events()) >= done
+
+    method().fit(data(), folder=each, progress=look)
+    assert steps(each.read_events()) == 16
+
+
+def test_nothing_outside_private_depends_on_the_training_loss(tmp_path: Path) -> None:
+    """Two data sets with other labels: the public files differ in weights only."""
+    first, second = folder(tmp_path / "first"), folder(tmp_path / "second")
+    one = data()
+    other = Dataset(name="toy", x=one.x, y=(one.y + 1) % 3, classes=3)
+    method().fit(one, folder=first)
+    method().fit(other, folder=second)
+    for name in ("config.json", "events.json", "metrics.jsonl"):
+        assert (first.path / name).read_text() == (second.path / name).read_text()
+    assert (first.path / "model.safetensors").read_bytes() != (second.path / "model.safetensors").read_bytes()
+    private = (first.private / "diagnostics.jsonl").read_text()
+    assert set(json.loads(private.splitlines()[0])) == {"step", "mean_batch", "clipped_share", "loss"}
+    public = {path.name for path in first.path.iterdir()}
+    assert public == {"config.json", "events.json", "metrics.jsonl", "model.safetensors", "private"}
+
+
+def test_the_private_folder_is_for_its_owner_only(tmp_path: Path) -> None:
+    each = interrupted(tmp_path / "run", 6)
+    assert stat.S_IMODE(each.private.stat().st_mode) == 0o700
+    for path in each.private.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert {path.name for path in each.private.iterdir()} == {"checkpoint.safetensors", "diagnostics.jsonl"}
+
+
+def test_an_existing_run_is_not_overwritten_without_force(tmp_path: Path) -> None:
+    folder(tmp_path / "run")
+    with pytest.raises(RequestError, match="--force"):
+        RunFolder.check_free(tmp_path / "run", force=False)
+    RunFolder.check_free(tmp_path / "run", force=True)
+
+
+def test_force_does_not_touch_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    with pytest.raises(RequestError, match="no run"):
+        RunFolder.check_free(tmp_path / "thesis", force=True)
+
+
+def test_force_keeps_what_is_not_a_runs_file(tmp_path: Path) -> None:
+    each = folder(tmp_path / "run")
+    (each.path / "notes.txt").write_text("mine")
+    each.create()
+    assert (each.path / "notes.txt").read_text() == "mine"
+
+
+def test_a_damaged_checkpoint_is_told_in_one_sentence(tmp_path: Path) -> None:
+    each = interrupted(tmp_path / "run", 6)
+    each.checkpoint.write_bytes(each.checkpoint.read_bytes()[:-50])
+    with pytest.raises(RequestError, match="damaged"):
+        method().fit(data(), folder=each, resume=True)
+
+
+def test_with_system_noise_a_resumed_run_keeps_its_proof_and_counts_the_lost_steps(tmp_path: Path) -> None:
+    each = interrupted(tmp_path / "run", 6, noise_seed=None)
+    run = method(None).fit(data(), folder=each, resume=True)
+    card = run.audit(data(), settings=hb.methods.AuditSettings(tested=8, samples=50, attacked=0))
+    assert card.privacy.claimed is not None
+    assert card.privacy.proven is not None
+    assert steps(run.ledger) == 20  # 8 reserved, checkpoint at 4, then 4 ... 16 once more
+    assert card.privacy.proven.epsilon > card.privacy.claimed.epsilon
