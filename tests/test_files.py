@@ -197,11 +197,10 @@ def test_damaged_tensors_are_refused_or_read_but_never_crash(data: st.DataObject
     path.write_bytes(content)
     try:
         read = files.read_tensors(path)
-    except RequestError as error:
-        assert str(path) in str(error)
-    else:
-        assert cut is None
-        assert all(isinstance(tensor, torch.Tensor) for tensor in read.values())
+    except RequestError:  # any other exception would be a crash
+        return
+    assert cut is None
+    assert all(isinstance(tensor, torch.Tensor) for tensor in read.values())
 
 
 def test_a_pickle_is_not_opened(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
     python tools/choose_demo_rate.py DATA_FOLDER [--rates 2 3 4] [--seeds 3] [--device cuda]
 
-Prints, for each rate and seed, accuracy without noise and certified accuracy at l2 radius 0.25 on 4,000 held-out
+Prints, for each rate and seed, accuracy without noise and certified accuracy at l2 radius 0.25 on held-out
 training images. Test images are not looked at.
 """
 

@@ -35,6 +35,7 @@ __all__ = [
     "attacks",
     "certify",
     "data",
+    "experiments",
     "gradients",
     "load",
     "load_data",

@@ -122,7 +122,7 @@ def test_joint_laws_of_the_noise_multiplier(deviations: list[float], seed: objec
 
 
 @given(deviations=deviations, rate=st.sampled_from([0.01, 0.3, 1.0]))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_a_joint_release_is_never_cheaper_than_its_largest_part(deviations: list[float], rate: float) -> None:
     releases = [GaussianRelease(sensitivity=1.0, deviation=deviation) for deviation in deviations]
 
@@ -202,6 +202,14 @@ def test_a_tiny_delta_has_a_finite_answer_too(delta: float, z: float, rate: floa
     assert (proof.accountant == accountant_name()) == (delta >= 1e-12)
     if rate == 1:
         assert proof.epsilon >= no_gain * (1 - 1e-9)
+
+
+def test_a_tiny_delta_is_answered_for_every_kind_of_event() -> None:
+    gaussian, laplace = MIXTURE[:2], MIXTURE[2:]
+    pure = sum(event.count / event.noise_multiplier for event in laplace)
+    together = proven_epsilon(MIXTURE, 1e-20)
+    assert proven_epsilon(gaussian, 1e-20) < together < math.inf
+    assert pure < together
 
 
 @pytest.mark.parametrize("z", [0.2, 0.02, 0.005, 0.001])

@@ -14,6 +14,7 @@ from hauberk.accounting import (
     NEIGHBOURS,
     Event,
     GaussianEvent,
+    LaplaceEvent,
     Ledger,
     PrivacyPlan,
     UnprotectedEvent,
@@ -23,8 +24,9 @@ from hauberk.accounting import (
 from hauberk.errors import RequestError
 from hauberk.mechanisms import GaussianProfile
 
-gaussian_events = st.builds(
-    GaussianEvent,
+noisy_events = st.builds(
+    lambda kind, **constants: kind(**constants),
+    st.sampled_from([GaussianEvent, LaplaceEvent]),
     noise_multiplier=st.floats(1e-6, 1e6),
     sampling_rate=st.floats(1e-9, 1.0, exclude_min=True),
     count=st.integers(0, 10**9),
@@ -37,7 +39,7 @@ few_events = st.sampled_from(
         UnprotectedEvent(count=2),
     ]
 )
-events = gaussian_events | st.builds(UnprotectedEvent, count=st.integers(0, 10**9)) | few_events
+events = noisy_events | st.builds(UnprotectedEvent, count=st.integers(0, 10**9)) | few_events
 
 
 @given(happened=st.lists(events, max_size=8))
@@ -87,6 +89,9 @@ BAD_ROWS: list[tuple[str, Any, str]] = [
     ("null", {**GOOD, "noise_multiplier": None}, "numbers only"),
     ("half a count", {**GOOD, "count": 2.5}, "whole count"),
     ("negative count", {**GOOD, "count": -1}, "cannot happen -1 times"),
+    ("a number beyond floats", {**GOOD, "noise_multiplier": 10**400}, "numbers only"),
+    ("a list as a kind", {"kind": [], "count": 1}, "unknown privacy event"),
+    ("an erasing event", {"kind": "unprotected", "count": -5}, "cannot happen -5 times"),
     ("no noise", {**GOOD, "noise_multiplier": 0}, "noise multiplier must be a positive number"),
     ("negative noise", {**GOOD, "noise_multiplier": -1.0}, "noise multiplier must be a positive number"),
     ("NaN noise", {**GOOD, "noise_multiplier": math.nan}, "noise multiplier must be a positive number"),
@@ -100,7 +105,7 @@ BAD_ROWS: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("wrong", "row", "sentence"), BAD_ROWS, ids=[row[0] for row in BAD_ROWS])
 def test_a_damaged_row_is_refused_by_name(wrong: str, row: Any, sentence: str) -> None:
     with pytest.raises(RequestError, match=sentence):
-        Ledger.from_json({"neighbours": NEIGHBOURS, "events": [GOOD, row]})
+        Ledger.from_json({"neighbours": NEIGHBOURS, "noise": "operating system", "events": [GOOD, row]})
 
 
 @pytest.mark.parametrize(
@@ -110,6 +115,7 @@ def test_a_damaged_row_is_refused_by_name(wrong: str, row: Any, sentence: str) -
         ({}, "no 'events'"),
         ({"neighbours": NEIGHBOURS, "events": {}}, "no 'events'"),
         ({"events": []}, "unknown neighbouring relation None"),
+        ({"neighbours": NEIGHBOURS, "events": []}, "unknown source of noise None"),
         ({"neighbours": "replace one", "events": []}, "unknown neighbouring relation 'replace one'"),
     ],
 )
@@ -125,6 +131,13 @@ def test_the_ledgers_epsilon_is_the_plans() -> None:
     assert proven_epsilon(ledger.events, plan.delta) == plan.epsilon()
     again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
     assert proven_epsilon(again.events, plan.delta) == plan.epsilon()
+
+
+def test_a_ledger_remembers_that_its_noise_can_be_repeated() -> None:
+    plan = PrivacyPlan(records=20_000, batch=256, epochs=2, noise_multiplier=1.5, delta=1e-5)
+    for reproducible in (False, True):
+        ledger = Ledger([plan.event()], reproducible=reproducible)
+        assert Ledger.from_json(ledger.to_json()).reproducible is reproducible
 
 
 def test_extra_steps_cost_extra() -> None:

@@ -136,7 +136,7 @@ def test_calibration_never_overshoots_anywhere(
 
 def test_an_epsilon_out_of_reach_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "_MOST_NOISE", 4.0)
-    with pytest.raises(RequestError, match="no noise reaches epsilon 0.001"):
+    with pytest.raises(RequestError, match=r"no noise reaches epsilon 0\.001"):
         PrivacyPlan.calibrate(epsilon=0.001, delta=1e-5, records=100, batch=100, epochs=1)
 
 

@@ -78,6 +78,9 @@ def test_a_seeded_run_gives_the_same_weights_and_the_same_card_twice(hauberk: Ru
     assert card["privacy"]["proven"] is None
     assert card["privacy"]["reason"] == "noise reproducible from a recorded seed"
     assert card["privacy"]["claimed"]["epsilon"] <= 2.99
+    refused = hauberk("account", "--run", "first")
+    assert refused.code == 2
+    assert "recorded seed" in refused.err
     other = hauberk(*words[:-4], "--noise-seed", 5, "--force", "--json")
     assert other.code == 0
     assert (workplace / "runs/first/model.safetensors").read_bytes() != weights
@@ -172,6 +175,18 @@ def test_an_interrupted_run_is_resumed_by_its_folder(
     assert "finished" in again.err
 
 
+def test_a_run_interrupted_before_its_card_is_only_audited(hauberk: Run, workplace: Path) -> None:
+    assert hauberk(*TINY).code == 0
+    folder = workplace / "runs/first"
+    weights, events = (folder / "model.safetensors").read_bytes(), (folder / "events.json").read_bytes()
+    (folder / "card.json").unlink()
+    done = hauberk("train", "--resume", folder)
+    assert done.code == 0, done.err
+    assert (folder / "card.json").exists()
+    assert (folder / "model.safetensors").read_bytes() == weights
+    assert (folder / "events.json").read_bytes() == events
+
+
 def test_certify_and_attack_update_card_and_report(hauberk: Run, workplace: Path) -> None:
     assert hauberk(*TINY).code == 0
     before = (workplace / "runs/first/report.html").read_text()
@@ -215,6 +230,9 @@ WRONG = [
     ("unknown device", ("--device", "abacus"), "device"),
     ("a path as a name", ("--name", "../elsewhere"), "--name"),
     ("missing config", ("--config", "nowhere.toml"), "nowhere.toml"),
+    ("huge lr", ("--lr", "inf"), "lr"),
+    ("huge seed", ("--seed", "99999999999999999999999"), "seed"),
+    ("long name", ("--name", "n" * 300), "--name"),
     ("two sizes", ("--quick", "--size", "tiny"), "--quick"),
     ("quick against size", ("--size", "huge"), "huge"),
     ("nothing to resume", ("--resume", "runs/nowhere"), "no run folder"),
@@ -230,6 +248,58 @@ def test_a_wrong_request_costs_one_sentence_and_writes_nothing(
     assert part in done.err
     assert "Traceback" not in done.err
     assert list(workplace.iterdir()) == []
+
+
+WRONG_TOML = [
+    ("unknown key", "sigmas = 1", "sigmas"),
+    ("wrong type", 'method = ["x"]', "method"),
+    ("number for a path", "data-dir = 5", "data_dir"),
+    ("no attack steps", "attack-steps = 0", "step"),
+    ("alpha", "alpha = 2.0", "alpha"),
+    ("no test inputs", "tested = 0", "test input"),
+    ("not toml", "sigma : 1", "TOML"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "part"), WRONG_TOML, ids=[row[0] for row in WRONG_TOML])
+def test_a_wrong_settings_file_costs_one_sentence_and_no_training(
+    hauberk: Run, workplace: Path, name: str, text: str, part: str
+) -> None:
+    (workplace / "s.toml").write_text(text)
+    done = hauberk("train", "--size", "tiny", "--config", "s.toml")
+    assert done.code == 2
+    assert part in done.err
+    assert [path.name for path in workplace.iterdir()] == ["s.toml"]
+
+
+DAMAGED = [
+    (
+        "events",
+        "events.json",
+        '{"neighbours": "add or remove one record", "events": []}',
+        "account --run first",
+    ),
+    ("kind", "events.json", '{"events": [{"kind": []}]}', "account --run first"),
+    ("config", "config.json", "{}", "certify first"),
+    ("config list", "config.json", "[]", "certify first"),
+    ("card", "card.json", '{"method": 5}', "report first"),
+    ("metrics", "metrics.jsonl", "\x00\x01 nonsense", "report first"),
+    ("strip", "strip.npz", "PK nonsense", "report first"),
+    ("weights", "model.safetensors", "nonsense", "certify first"),
+]
+
+
+def test_damaged_run_folders_cost_one_sentence(hauberk: Run, workplace: Path) -> None:
+    assert hauberk(*TINY).code == 0
+    for _name, file, text, command in DAMAGED:
+        path = workplace / "runs/first" / file
+        whole = path.read_bytes()
+        path.write_text(text)
+        done = hauberk(*command.split())
+        assert done.code == 2, (file, text)
+        assert done.err.strip().splitlines()[-1].startswith("hauberk: "), done.err
+        assert "Traceback" not in done.err
+        path.write_bytes(whole)
 
 
 GOOD = {"x": np.zeros((20, 4), np.float32), "y": np.arange(20) % 2, "records": 20, "classes": 2}

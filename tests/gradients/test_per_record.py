@@ -232,3 +232,37 @@ def test_a_model_without_trainable_parameters_is_refused() -> None:
     model = network("linear", 0).requires_grad_(False)
     with pytest.raises(RequestError, match="nothing can be trained"):
         PerRecordGradients(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_too_coarse_for_a_norm_are_refused(dtype: torch.dtype) -> None:
+    """In half precision squares vanish: a gradient of 28 times the bound once passed unclipped."""
+    model = network("linear", 0).to(dtype)
+    with pytest.raises(RequestError, match="parameter"):
+        PerRecordGradients(model)
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, 1e-30, float("inf"), float("nan")])
+def test_a_bound_that_float32_cannot_hold_is_refused(bound: float) -> None:
+    engine = PerRecordGradients(network("linear", 0))
+    with pytest.raises(RequestError, match="clip must be positive"):
+        engine.clipped_sum(torch.rand(1, 1, 1, 6, 6), torch.tensor([0]), bound=bound)
+
+
+def test_the_smallest_bound_still_holds_for_vanishing_gradients() -> None:
+    def faint(predict, views: Tensor, label: Tensor) -> Tensor:
+        return mean_cross_entropy(predict, views, label) * 1e-11
+
+    engine = PerRecordGradients(network("linear", 0), faint)
+    total = flat(engine.clipped_sum(torch.rand(1, 1, 1, 6, 6), torch.tensor([0]), bound=1e-12).gradients)
+    assert float(total.double().norm()) <= 1e-12 * (1 + 1e-5)
+
+
+def test_a_record_with_an_infinite_loss_leaves_finite_diagnostics() -> None:
+    """Whether a run finishes must not depend on one record."""
+    engine = PerRecordGradients(network("linear", 0))
+    x = torch.rand(2, 1, 1, 6, 6)
+    x[0] = float("nan")
+    total = engine.clipped_sum(x, torch.tensor([0, 1]), bound=1.0)
+    assert total.loss == total.loss
+    assert total.loss < float("inf")

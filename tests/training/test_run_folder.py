@@ -148,3 +148,81 @@ def test_with_system_noise_a_resumed_run_keeps_its_proof_and_counts_the_lost_ste
     assert card.privacy.proven is not None
     assert steps(run.ledger) == 20  # 8 reserved, checkpoint at 4, then 4 ... 16 once more
     assert card.privacy.proven.epsilon > card.privacy.claimed.epsilon
+
+
+def test_one_record_cannot_stop_a_run(tmp_path: Path) -> None:
+    """A record whose loss is infinite must not be visible as a crash."""
+
+    class Logarithm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(torch.log(x))
+
+    torch.manual_seed(0)
+    plan = hb.PrivacyPlan(records=64, batch=64, epochs=2, noise_multiplier=2.0, delta=1e-3)
+    x, y = torch.rand(64, 4) * 0.2 + 0.4, torch.randint(0, 2, (64,))
+    x[5] = 0.0
+    each = folder(tmp_path / "run")
+    run = PrivateSmoothing(Logarithm(), plan=plan, sigma=1e-6).fit((x, y), classes=2, folder=each)
+    assert steps(run.ledger) == plan.steps
+    assert all(torch.isfinite(weight).all() for weight in run.model.state_dict().values())
+
+
+def test_the_curve_counts_repeated_steps(tmp_path: Path) -> None:
+    each = interrupted(tmp_path / "run", 6, noise_seed=None)
+    run = method(None).fit(data(), folder=each, resume=True)
+    card = run.audit(data(), settings=hb.methods.AuditSettings(tested=4, samples=20, attacked=0))
+    assert card.privacy.proven is not None
+    assert run.curve[-1].epsilon == pytest.approx(card.privacy.proven.epsilon, rel=1e-2)
+
+
+def test_tied_weights_are_averaged_too() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(36, 36), torch.nn.Linear(36, 36)
+            self.second.weight = self.first.weight
+            self.head = torch.nn.Linear(36, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.tanh(self.second(torch.tanh(self.first(x.flatten(1))))))
+
+    torch.manual_seed(0)
+    plan = hb.PrivacyPlan(records=96, batch=24, epochs=2, noise_multiplier=1.0, delta=1e-3)
+    from hauberk.randomness import SeededRandomness
+    from hauberk.training import NoisyViews, Optimisation, PrivateTrainer
+
+    trainer = PrivateTrainer(
+        Tied(),
+        data().x,
+        data().y,
+        plan=plan,
+        views=NoisyViews(sigma=0.1, views=1),
+        clip=1.0,
+        optimisation=Optimisation(lr=1.0),
+        randomness=SeededRandomness(1),
+    )
+    trainer.run(lambda done: None)
+    into = trainer.averaged_model(Tied())
+    assert torch.equal(into.first.weight, trainer.average.values["first.weight"])
+    assert into.second.weight is into.first.weight
+
+
+UNFIT = [
+    ("too few scores", lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 2)), "2"),
+    ("wrong width", lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(35, 3)), "shape"),
+    ("no parameters", lambda: torch.nn.Flatten(), "class scores"),
+    ("frozen", lambda: hb.models.build("mlp", shape=(1, 6, 6), classes=3).requires_grad_(False), "trained"),
+]
+
+
+@pytest.mark.parametrize(("name", "build", "part"), UNFIT, ids=[row[0] for row in UNFIT])
+def test_a_model_that_cannot_work_costs_one_sentence(name: str, build, part: str) -> None:
+    plan = hb.PrivacyPlan(records=96, batch=24, epochs=1, noise_multiplier=1.0, delta=1e-3)
+    with pytest.raises(RequestError) as caught:
+        PrivateSmoothing(build(), plan=plan, sigma=0.2).fit(data())
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -31,6 +31,7 @@ FINEST = 1e-4  # dp-accounting's own default grid of privacy losses
 _POINTS = (
     300  # grid points up to epsilon, times sqrt(releases): finer changes the fifth digit, and costs time
 )
+_ROUND_UP = 1 + 1e-10  # what double precision may have taken from the pessimistic estimate
 _SMALLEST_DELTA = 1e-12  # below, the rounding error of the convolutions is no longer small beside delta
 
 _FEW_ORDERS = (2, 3, 4, 6, 8, 16, 32, 64, 256)  # whole orders are fast, and a first look need not be sharp
@@ -135,7 +136,7 @@ def _pld_epsilon(
                     value_discretization_interval=interval,
                 )
                 accountant.compose(event)
-                epsilon = min(epsilon, max(0.0, float(accountant.get_epsilon(delta))))
+                epsilon = min(epsilon, max(0.0, float(accountant.get_epsilon(delta))) * _ROUND_UP)
         except OverflowError:
             break
         next_interval = max(finest, epsilon / points)

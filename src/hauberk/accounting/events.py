@@ -77,6 +77,10 @@ class UnprotectedEvent:
 
     count: int = 1
 
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise RequestError(f"an event cannot happen {self.count} times")
+
 
 Event = GaussianEvent | LaplaceEvent | UnprotectedEvent
 _KINDS: dict[str, type[Event]] = {
@@ -86,14 +90,21 @@ _KINDS: dict[str, type[Event]] = {
 }
 
 
+_NOISE_SOURCES = {False: "operating system", True: "recorded seed"}
+
+
 def _kind(event: Event) -> str:
     return next(name for name, cls in _KINDS.items() if type(event) is cls)
 
 
 class Ledger:
-    """The events of one run, in order; equal neighbours in the list are merged by adding their counts."""
+    """The events of one run, in order; equal neighbours in the list are merged by adding their counts.
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    ``reproducible`` says that the noise came from a recorded seed: the events then prove nothing.
+    """
+
+    def __init__(self, events: Iterable[Event] = (), *, reproducible: bool = False) -> None:
+        self.reproducible = reproducible
         self._events: list[Event] = []
         for event in events:
             self.record(event)
@@ -101,6 +112,10 @@ class Ledger:
     @property
     def events(self) -> tuple[Event, ...]:
         return tuple(self._events)
+
+    @property
+    def steps(self) -> int:
+        return sum(event.count for event in self._events)
 
     def record(self, event: Event) -> None:
         """Write the event down. Called *before* its noise is released: a ledger may only over-count."""
@@ -111,6 +126,7 @@ class Ledger:
     def to_json(self) -> dict[str, Any]:
         return {
             "neighbours": NEIGHBOURS,
+            "noise": _NOISE_SOURCES[self.reproducible],
             "events": [{"kind": _kind(event), **asdict(event)} for event in self._events],
         }
 
@@ -120,15 +136,19 @@ class Ledger:
             raise RequestError("this is no event list: it has no 'events'")
         if content.get("neighbours") != NEIGHBOURS:
             raise RequestError(f"unknown neighbouring relation {content.get('neighbours')!r}")
+        if content.get("noise") not in _NOISE_SOURCES.values():
+            raise RequestError(f"unknown source of noise {content.get('noise')!r} in the event list")
         events = []
         for row in content["events"]:
             kind = row.get("kind") if isinstance(row, dict) else None
-            if kind not in _KINDS:
+            if not isinstance(kind, str) or kind not in _KINDS:
                 raise RequestError(f"unknown privacy event {kind!r}; known: {', '.join(_KINDS)}")
             wanted = {field.name for field in fields(_KINDS[kind])}
             if set(row) - {"kind"} != wanted:
                 raise RequestError(f"a {kind} event has the fields {', '.join(sorted(wanted))}")
-            if not all(type(row[name]) in (int, float) for name in wanted) or type(row["count"]) is not int:
+            numbers = all(type(row[name]) in (int, float) for name in wanted)
+            numbers = numbers and all(type(row[name]) is float or abs(row[name]) < 2**63 for name in wanted)
+            if not numbers or type(row["count"]) is not int:
                 raise RequestError(f"a {kind} event holds numbers only, with a whole count")
             events.append(_KINDS[kind](**{name: row[name] for name in wanted}))
-        return cls(events)
+        return cls(events, reproducible=content["noise"] == _NOISE_SOURCES[True])

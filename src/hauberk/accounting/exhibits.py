@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,11 +58,24 @@ class Exhibits:
         write_bytes(path, buffer.getvalue())
 
 
+# what numpy and zipfile raise on damaged archives
+_DAMAGES = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    RuntimeError,  # NotImplementedError (unknown compression) is one of these
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
 def load_strip(path: Path) -> Strip | None:
     if not path.exists():
         return None
     try:
         with np.load(path, allow_pickle=False) as archive:
             return Strip(**{name: archive[name] for name in archive.files})
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
+    except _DAMAGES as error:
         raise RequestError(f"{path} is damaged: {error}") from error

@@ -17,6 +17,7 @@ from hauberk.errors import RequestError
 
 _RELATIVE_PRECISION = 1e-4  # of the calibrated noise multiplier
 _MOST_NOISE = 1e6
+_MOST_STEPS = 1e12
 
 
 def check_target(epsilon: float) -> None:
@@ -57,6 +58,8 @@ class PrivacyPlan:
             raise RequestError(f"epochs must be positive, got {self.epochs}")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise RequestError(f"noise multiplier must not be negative, got {self.noise_multiplier}")
+        if self.epochs * self.records / self.batch > _MOST_STEPS:
+            raise RequestError(f"{self.epochs:g} epochs are more steps than anybody can take")
         check_delta(self.delta)
 
     @property

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -224,8 +224,9 @@ def _up(value: float) -> str:
     """Six digits, rounded up as everything proven is."""
     if value == 0:
         return "0"
-    unit = 10.0 ** (math.floor(math.log10(value)) - 5)
-    return f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.6g}"
+    exact = Decimal(repr(value))
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 5), rounding=ROUND_CEILING)
+    return f"{float(rounded):.6g}"
 
 
 @dataclass(frozen=True)

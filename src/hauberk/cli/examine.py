@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,8 +25,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the card as JSON
 
 def find_run(name: str) -> Path:
     for path in (Path(name), RUNS / name):
-        if (path / "config.json").is_file():
-            return path
+        with suppress(OSError):  # a name too long for a file is no run either
+            if (path / "config.json").is_file():
+                return path
     raise RequestError(f"there is no run at {name} or {RUNS / name}")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from hauberk.accounting import NEIGHBOURS, PrivacyPlan, accountant_name, proven_epsilon
+from hauberk.accounting import NEIGHBOURS, PrivacyPlan, prove
 from hauberk.cli.examine import find_run
 from hauberk.cli.screen import output, print_json
 from hauberk.data import catalog
@@ -35,7 +35,7 @@ def account(
         rows = _account_run(find_run(run), delta)
     else:
         rows = _account_plan(records, batch, epochs, noise_multiplier, epsilon, delta)
-    rows |= {"delta": delta, "accountant": accountant_name(), "neighbours": NEIGHBOURS}
+    rows |= {"delta": delta, "neighbours": NEIGHBOURS}
     if as_json:
         print_json(rows)
         return
@@ -48,10 +48,12 @@ def account(
 
 def _account_run(path: Path, delta: float) -> dict[str, Any]:
     ledger = RunFolder.open(path).read_events()
-    epsilon = proven_epsilon(ledger.events, delta)
-    if epsilon == float("inf"):
-        raise RequestError(f"{path} trained without privacy noise: there is no epsilon")
-    return {"epsilon": epsilon, "steps": sum(event.count for event in ledger.events)}
+    if ledger.reproducible:
+        raise RequestError(f"{path} has no proven epsilon: its noise is reproducible from a recorded seed")
+    bound = prove(ledger.events, delta)
+    if bound.epsilon == float("inf"):
+        raise RequestError(f"{path} has no proven epsilon: it trained without privacy noise")
+    return {"epsilon": bound.epsilon, "steps": ledger.steps, "accountant": bound.accountant}
 
 
 def _account_plan(
@@ -77,8 +79,10 @@ def _account_plan(
         plan = PrivacyPlan.calibrate(
             records=records, batch=batch, epochs=epochs, epsilon=epsilon, delta=delta
         )
+    bound = prove([plan.event()], delta)
     return {
-        "epsilon": plan.epsilon(),
+        "epsilon": bound.epsilon,
+        "accountant": bound.accountant,
         "noise_multiplier": plan.noise_multiplier,
         "steps": plan.steps,
         "sampling_rate": plan.sampling_rate,

@@ -12,6 +12,7 @@ from hauberk.cli.screen import output, print_json, progress_bars
 from hauberk.cli.train import RUNS, Size
 from hauberk.errors import RequestError
 from hauberk.experiments import EXPERIMENTS, Result, to_json, write
+from hauberk.report.rounding import at_least, at_most
 
 _MOST_ROWS = 20  # of a table on the screen; all of them are in the file
 
@@ -40,6 +41,8 @@ def reproduce(
         return
     output.print(f"{experiment.source}: {experiment.summary}", highlight=False)
     output.print(_table(result))
+    for fact, value in result.facts.items():
+        output.print(f"{fact.replace('_', ' ')}: {_plain(value)}", highlight=False)
     for note in result.notes:
         output.print(f"- {note}", highlight=False)
     for label, path in (("Picture", picture), ("Numbers", numbers)):
@@ -50,13 +53,30 @@ def _table(result: Result) -> Table:
     table = Table(*(column.replace("_", " ") for column in result.columns))
     stride = -(-len(result.rows) // _MOST_ROWS)
     for row in result.rows[::stride]:
-        table.add_row(*(_shown(cell) for cell in row))
+        cells = zip(result.columns, row, strict=True)
+        table.add_row(*(_shown(cell, column, result) for column, cell in cells))
     if stride > 1:
         table.caption = f"every {stride}th of {len(result.rows)} rows; all are in the file"
     return table
 
 
-def _shown(cell: float | int | str | None) -> str:
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(_plain(inner) for inner in value)
+    return str(value)
+
+
+def _shown(cell: float | int | str | None, column: str, result: Result) -> str:
     if cell is None:
         return "-"
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    if not isinstance(cell, float):
+        return str(cell)
+    if column in result.upper_bounds:
+        return at_most(cell)
+    if column in result.lower_bounds and cell > 1e-6:
+        return at_least(cell)
+    return f"{cell:.4g}"

@@ -34,7 +34,7 @@ class Size(StrEnum):
 
 
 def check_name(name: str | None) -> None:
-    if name is not None and (Path(name).name != name or name in ("", ".", "..")):
+    if name is not None and (Path(name).name != name or name in ("", ".", "..") or len(name) > 100):
         raise RequestError(f"--name is a plain folder name below runs/, not {name!r}")
 
 

@@ -107,6 +107,8 @@ def run(size: Size, seed: int, progress: Progress) -> Result:
             "With equal weights the same budget formula is kept here, although dividing by q is no theorem.",
         ),
         draw=lambda figure: _draw(figure, rows),
+        upper_bounds=("proven", "proven_for_equal_weights"),
+        lower_bounds=("at_least",),
     )
 
 

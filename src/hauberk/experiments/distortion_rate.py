@@ -103,6 +103,7 @@ def run(size: Size, seed: int, progress: Progress) -> Result:
             "noise: it puts the larger noise where the weight is larger.",
         ),
         draw=lambda figure: _draw(figure, curves, pure),
+        lower_bounds=("bound",),
     )
 
 

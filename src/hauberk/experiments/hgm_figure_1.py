@@ -66,6 +66,7 @@ def run(size: Size, seed: int, progress: Progress) -> Result:
             "HGM with analytic calibration and uniform r is AGM: its line lies under the dashed one.",
         ),
         draw=lambda figure: _draw(figure, rows),
+        upper_bounds=("egm_proven_epsilon",),
     )
 
 

@@ -26,6 +26,7 @@ Cell = float | int | str | None
 class Result:
     """``columns`` and ``rows`` are the numbers of the picture; ``None`` is a value that does not exist.
 
+    Columns named in ``upper_bounds`` are rounded up when shown, those in ``lower_bounds`` down.
     ``facts`` are single numbers and settings, ``notes`` what a reader must know, one sentence each.
     """
 
@@ -34,6 +35,8 @@ class Result:
     facts: dict[str, Any]
     notes: tuple[str, ...]
     draw: Callable[[Figure], None]
+    upper_bounds: tuple[str, ...] = ()
+    lower_bounds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

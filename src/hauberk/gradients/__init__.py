@@ -5,6 +5,7 @@ from hauberk.gradients.per_record import (
     PerRecordGradients,
     Predict,
     RecordLoss,
+    check_bound,
     mean_cross_entropy,
     trainable,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "PerRecordGradients",
     "Predict",
     "RecordLoss",
+    "check_bound",
     "mean_cross_entropy",
     "refuse_record_mixing",
     "trainable",

@@ -19,6 +19,8 @@ from torch.func import functional_call, grad_and_value, vmap
 from hauberk.errors import RequestError
 from hauberk.gradients.record_mixing import refuse_record_mixing
 
+SMALLEST_BOUND = 1e-12
+
 Predict = Callable[[Tensor], Tensor]
 RecordLoss = Callable[[Predict, Tensor, Tensor], Tensor]
 """``loss(predict, views, label)``: one record's loss; ``views`` is ``(K, *shape)``, ``label`` a scalar."""
@@ -62,6 +64,12 @@ def clip_factors(squared_norms: Tensor, bound: float) -> Tensor:
     return torch.where(norms.isfinite(), factors, torch.zeros_like(factors))
 
 
+def check_bound(bound: float) -> None:
+    """Squares of float32 numbers below 1e-23 vanish, and a norm must never come out smaller than it is."""
+    if not SMALLEST_BOUND <= bound < float("inf"):
+        raise RequestError(f"clip must be positive (at least {SMALLEST_BOUND:g}) and finite, got {bound}")
+
+
 class PerRecordGradients:
     """Computes clipped gradient sums for one model and one per-record loss.
 
@@ -70,8 +78,14 @@ class PerRecordGradients:
 
     def __init__(self, model: nn.Module, loss: RecordLoss = mean_cross_entropy, *, chunk: int = 256) -> None:
         refuse_record_mixing(model)
-        if not trainable(model):
+        weights = trainable(model)
+        if not weights:
             raise RequestError("the model has no parameter with requires_grad=True: nothing can be trained")
+        for name, weight in weights.items():
+            if weight.dtype not in (torch.float32, torch.float64):
+                raise RequestError(
+                    f"parameter '{name}' is {weight.dtype}: gradient norms lose their bound below float32"
+                )
         self._model = model
         self._chunk = chunk
         frozen = {
@@ -91,7 +105,11 @@ class PerRecordGradients:
         return gradients, losses
 
     def clipped_sum(self, views: Tensor, labels: Tensor, *, bound: float) -> ClippedSum:
-        """Clip each record's gradient to l2 norm ``bound`` and add up; an empty batch gives zeros."""
+        """Clip each record's gradient to l2 norm ``bound`` and add up; an empty batch gives zeros.
+
+        Nothing that a record contains may stop this: whether a run finishes must not depend on one record.
+        """
+        check_bound(bound)
         total = {name: torch.zeros_like(weight) for name, weight in trainable(self._model).items()}
         clipped, loss_sum = 0, 0.0
         for start in range(0, len(labels), self._chunk):
@@ -107,7 +125,7 @@ class PerRecordGradients:
                     flat = torch.where(finite[:, None], flat, torch.zeros_like(flat))
                 total[name] += (factors @ flat).view_as(total[name])
             clipped += int((factors < 1).sum())
-            loss_sum += float(losses.sum())
+            loss_sum += float(losses[losses.isfinite()].double().sum())
         count = len(labels)
         return ClippedSum(
             gradients=total,

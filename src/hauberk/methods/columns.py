@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hauberk.accounting import NEIGHBOURS, Ledger, PrivacyPlan, accountant_name, proven_epsilon
+from hauberk.accounting import NEIGHBOURS, Ledger, PrivacyPlan, prove
 from hauberk.accounting.card import (
     CertifiedAccuracy,
     ClassAccuracy,
@@ -34,7 +34,7 @@ RADIUS_STEP = 0.05
 
 
 def privacy_columns(
-    plan: PrivacyPlan, ledger: Ledger, *, reproducible: bool, source: str, unit: str = "one record"
+    plan: PrivacyPlan, ledger: Ledger, *, source: str, unit: str = "one record"
 ) -> PrivacyColumns:
     """Proven from the ledger of executed events; null, with the reason, where nothing can be proven."""
     claimed = proven = None
@@ -43,11 +43,16 @@ def privacy_columns(
         reason = NO_NOISE
     else:
         claimed = PrivacyClaim(epsilon=plan.epsilon(), delta=plan.delta, source=source)
-        if reproducible:
+        if ledger.reproducible:
             reason = SEEDED_NOISE
         else:
-            epsilon = proven_epsilon(ledger.events, plan.delta)
-            proven = PrivacyProof(epsilon=epsilon, delta=plan.delta, accountant=accountant_name())
+            bound = prove(ledger.events, plan.delta)
+            if ledger.steps < plan.steps:
+                reason = "the recorded events are fewer than the steps that were taken"
+            elif bound.epsilon == float("inf"):
+                reason = NO_NOISE
+            else:
+                proven = PrivacyProof(epsilon=bound.epsilon, delta=plan.delta, accountant=bound.accountant)
     return PrivacyColumns(
         unit=unit, neighbours=NEIGHBOURS, claimed=claimed, proven=proven, observed=None, reason=reason
     )
@@ -106,7 +111,7 @@ def versions() -> dict[str, str]:
     return {
         "hauberk": __version__,
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "numpy": np.__version__,
         "dp-accounting": version("dp-accounting"),
     }

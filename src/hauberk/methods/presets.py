@@ -1,7 +1,7 @@
 """Settings that fit a data set, by name and size.
 
-The demo's learning rate was chosen on MNIST training images outside `digits` (`tools/choose_demo_rate.py`), the
-others are sensible starting points, not tuned.
+The demo's learning rate was chosen on MNIST training images outside `digits` (`tools/choose_demo_rate.py`);
+the others are sensible starting points, not tuned.
 
 ``full`` is the real thing, ``quick`` takes minutes on two cores, ``tiny`` takes seconds and learns little: it
 exists so that every path can be tested.

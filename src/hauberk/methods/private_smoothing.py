@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import copy
 
+import torch
 from torch import Tensor, nn
 
 from hauberk.accounting import PrivacyPlan
 from hauberk.certify import Smoothed
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
-from hauberk.gradients import refuse_record_mixing
+from hauberk.gradients import check_bound, refuse_record_mixing
 from hauberk.methods.run import Run, as_dataset, base_accuracy
 from hauberk.progress import Progress, silent
 from hauberk.randomness import SystemRandomness, choose_randomness
@@ -56,8 +57,7 @@ class PrivateSmoothing:
     ) -> None:
         if not 0 < sigma < float("inf"):
             raise RequestError(f"sigma must be positive, got {sigma}: without noise there is no certificate")
-        if not 0 < clip < float("inf"):
-            raise RequestError(f"clip must be positive, got {clip}")
+        check_bound(clip)
         refuse_record_mixing(model)
         self.model, self.plan, self.sigma, self.clip = model, plan, sigma, clip
         self.views = NoisyViews(sigma=sigma, views=views)
@@ -86,6 +86,7 @@ class PrivateSmoothing:
             raise RequestError("pass classes=...: the number of classes is public and not read from the data")
         data = as_dataset(train, classes=classes)
         model, released = copy.deepcopy(self.model), copy.deepcopy(self.model)
+        _refuse_other_outputs(released, data.shape, classes)
         device = next(model.parameters()).device
         randomness = choose_randomness(self.noise_seed)
         if resume and folder is not None and self.noise_seed is None:
@@ -124,10 +125,23 @@ class PrivateSmoothing:
             data=data.name,
             plan=self.plan,
             ledger=journal.spent,
-            reproducible=randomness.reproducible,
             classifier=Smoothed(released, sigma=self.sigma, classes=classes),
             curve=tuple(journal.curve),
             seed=self.seed,
             command=command,
             notes=notes,
         )
+
+
+def _refuse_other_outputs(model: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    """The network must give one score per class; tried on a blank input, never on a record."""
+    weight = next(model.parameters(), None)
+    blank = torch.zeros(1, *shape, device=None if weight is None else weight.device)
+    try:
+        with torch.no_grad():
+            answer = tuple(model(blank).shape)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RequestError(f"this model cannot take inputs of shape {shape}: {reason}") from error
+    if answer != (1, classes):
+        raise RequestError(f"this model answers with shape {answer[1:]} and not with {classes} class scores")

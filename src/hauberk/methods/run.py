@@ -35,8 +35,14 @@ class AuditSettings:
     def __post_init__(self) -> None:
         if self.tested < 1 or self.samples < 1:
             raise RequestError("an audit needs at least one test input and one draw")
+        if not 0 < self.alpha < 1:
+            raise RequestError(f"alpha must lie strictly between 0 and 1, got {self.alpha}")
         if self.attacked < 0:
             raise RequestError(f"attacked must not be negative, got {self.attacked}")
+        self.attack()
+
+    def attack(self) -> NoisyPGD:
+        return NoisyPGD(steps=self.attack_steps, draws=self.attack_draws)
 
 
 @torch.no_grad()
@@ -58,7 +64,7 @@ def spread(test: Dataset, count: int) -> Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What training left behind: ``ledger`` holds what was executed, ``reproducible`` means seeded noise."""
+    """What training left behind: ``ledger`` holds what was executed."""
 
     method: str
     variant: str
@@ -66,7 +72,6 @@ class Run:
     data: str
     plan: PrivacyPlan
     ledger: Ledger
-    reproducible: bool
     classifier: Smoothed
     curve: tuple[CurvePoint, ...]
     seed: int
@@ -108,9 +113,7 @@ class Run:
             variant=self.variant,
             data=self.data,
             records=self.plan.records,
-            privacy=privacy_columns(
-                self.plan, self.ledger, reproducible=self.reproducible, source=self.claim_source
-            ),
+            privacy=privacy_columns(self.plan, self.ledger, source=self.claim_source),
             robustness=RobustnessColumns(
                 norm="l2",
                 claimed=claim,
@@ -159,7 +162,7 @@ class Run:
             tested.x,
             certificates,
             limit=settings.attacked,
-            attack=NoisyPGD(steps=settings.attack_steps, draws=settings.attack_draws),
+            attack=settings.attack(),
             samples=settings.samples,
             seed=self.seed,
             progress=advance,

@@ -52,6 +52,9 @@ class TrainSettings:
     def __post_init__(self) -> None:
         if self.size not in SIZES:
             raise RequestError(f"size must be one of {', '.join(SIZES)}, got {self.size!r}")
+        if not 0 <= self.seed < 2**63 or not 0 <= (self.noise_seed or 0) < 2**63:
+            raise RequestError("seeds are whole numbers from 0 to 2^63 - 1")
+        self.audit()  # wrong examination settings must not cost a whole training
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise RequestError("give epsilon or noise_multiplier, not both: one follows from the other")
         if self.no_privacy and (self.epsilon is not None or self.noise_multiplier is not None):
@@ -100,6 +103,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     for key in settings:
         if key not in known:
             raise RequestError(f"{path} has an unknown setting {key!r}; known: {', '.join(sorted(known))}")
+    from_json(TrainSettings, settings, where=str(path))  # the types, before anything reads them
     return settings
 
 

@@ -133,6 +133,11 @@ def train(
                 "notes": list(prepared.notes),
             }
         )
+    if resume and folder.trained:  # interrupted between training and card: only the audit is missing
+        run = load_run(folder.path, device=settings.device)
+        card = run.audit(prepared.split.test, settings=settings.audit(), progress=progress)
+        folder.write_card(card)
+        return run, card
     run = prepared.method.fit(
         prepared.split.train,
         test=prepared.split.test,
@@ -152,6 +157,12 @@ def read_settings(folder: RunFolder) -> tuple[TrainSettings, dict[str, Any]]:
     for key in ("settings", "plan", "shape", "classes", "command", "notes"):
         if key not in config:
             raise RequestError(f"{folder.path / 'config.json'} lacks the key {key!r}")
+    types = {"shape": (list, int), "notes": (list, str)}
+    for key, (outer, inner) in types.items():
+        if not isinstance(config[key], outer) or not all(type(item) is inner for item in config[key]):
+            raise RequestError(f"{folder.path / 'config.json'} has a damaged {key!r}")
+    if type(config["classes"]) is not int:
+        raise RequestError(f"{folder.path / 'config.json'} has a damaged 'classes'")
     return from_json(TrainSettings, config["settings"], where="config.json settings"), config
 
 
@@ -171,7 +182,7 @@ def prepare_resume(path: Path) -> tuple[Prepared, str]:
     settings, config = read_settings(folder)
     if (path / "card.json").exists():
         raise RequestError(f"{path} has finished; there is nothing to resume")
-    if not folder.checkpoint.exists():
+    if not folder.trained and not folder.checkpoint.exists():
         raise RequestError(f"{path} was interrupted before its first checkpoint: start it again with --force")
     split = load_split(settings)
     plan = from_json(PrivacyPlan, config["plan"], where="config.json plan")
@@ -212,7 +223,6 @@ def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = 
         data=Path(settings.data).stem,
         plan=from_json(PrivacyPlan, config["plan"], where="config.json plan"),
         ledger=folder.read_events(),
-        reproducible=settings.noise_seed is not None,
         classifier=Smoothed(model.to(choose_device(device)), sigma=settings.sigma, classes=config["classes"]),
         curve=folder.read_metrics(),
         seed=settings.seed,

@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 from torch import nn
 
-from hauberk.accounting import CurvePoint, Ledger
+from hauberk.accounting import CurvePoint, Ledger, proven_epsilon
 from hauberk.progress import Progress
 from hauberk.randomness import Randomness
 from hauberk.training.checkpoints import save_checkpoint
 from hauberk.training.loop import PrivateTrainer, StepDone
 from hauberk.training.run_folder import RunFolder
+
+COARSE = 1e-3  # grid of privacy losses for the curve: faster, a little larger, still a bound
 
 Evaluate = Callable[[nn.Module], float]
 """Accuracy of a released model on test data."""
@@ -39,7 +41,8 @@ class Journal:
         self._evaluate, self._scratch, self._progress = evaluate, scratch, progress
         plan = trainer.plan
         self._epoch_steps = max(1, math.ceil(plan.records / plan.batch))
-        self.spent = Ledger()  # what the folder's event list says; grows ahead of the trainer's own ledger
+        # what the folder's event list says; it grows ahead of the trainer's own ledger
+        self.spent = Ledger(reproducible=randomness.reproducible)
         self.curve: list[CurvePoint] = []
         self._diagnostics: list[dict[str, float]] = []
         self._since_last: list[StepDone] = []
@@ -76,7 +79,8 @@ class Journal:
         if self._evaluate is not None:
             accuracy = self._evaluate(self._trainer.averaged_model(self._scratch))
         provable = plan.private and not self._randomness.reproducible
-        epsilon = plan.epsilon(step, coarse=True) if provable else None
+        # of everything counted so far, steps repeated after an interruption included
+        epsilon = proven_epsilon(self.spent.events, plan.delta, finest=COARSE) if provable else None
         point = CurvePoint(
             step=step, epoch=step * plan.sampling_rate, epsilon=epsilon, test_accuracy=accuracy
         )

@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from hauberk.accounting import Ledger, PrivacyPlan
 from hauberk.errors import RequestError
-from hauberk.gradients import ClippedSum, PerRecordGradients, RecordLoss, mean_cross_entropy, trainable
+from hauberk.gradients import (
+    ClippedSum,
+    PerRecordGradients,
+    RecordLoss,
+    check_bound,
+    mean_cross_entropy,
+    trainable,
+)
 from hauberk.randomness import Randomness
 from hauberk.training.optimisation import AveragedWeights, Optimisation
 from hauberk.training.sampling import PoissonSampler
@@ -53,24 +60,33 @@ class PrivateTrainer:
         randomness: Randomness,
         loss: RecordLoss = mean_cross_entropy,
     ) -> None:
-        if not 0 < clip < float("inf"):
-            raise RequestError(f"clip must be positive, got {clip}")
+        check_bound(clip)
         if len(x) != len(y) or len(x) >= RECORD_LIMIT:
             raise RequestError(f"{len(x)} inputs and {len(y)} labels do not make a training set")
         self.model, self.plan, self.ledger, self.step = model, plan, Ledger(), 0
         self._x, self._y, self._views, self._clip = x, y, views, clip
         self._optimisation, self._randomness = optimisation, randomness
+        self._device = next(iter(trainable(model).values()), torch.empty(0)).device
         self._gradients = PerRecordGradients(model, loss)
+        self._refuse_unfit_model()
         self._sampler = PoissonSampler(plan, held=len(x), randomness=randomness)
-        self._device = next(model.parameters()).device
         self.optimizer = optimisation.optimizer(model)
         self.average = AveragedWeights(trainable(model), optimisation.averaging)
 
+    def _refuse_unfit_model(self) -> None:
+        """Try the per-record gradient on zeros, so that a model that cannot work is told apart from a bug."""
+        blank = torch.zeros(1, self._views.views, *self._x.shape[1:], device=self._device)
+        try:
+            self._gradients.per_record(blank, torch.zeros(1, dtype=torch.int64, device=self._device))
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise RequestError(f"this model has no per-record gradient here: {reason}") from error
+
     def _noisy_sum(self, clipped: ClippedSum) -> dict[str, Tensor]:
         """Add N(0, (noise multiplier * sensitivity)^2) to every coordinate of the sum."""
-        deviation = self.plan.noise_multiplier * clipped.sensitivity
-        if deviation == 0:
+        if not self.plan.private:
             return clipped.gradients
+        deviation = self.plan.noise_multiplier * clipped.sensitivity
         count = sum(gradient.numel() for gradient in clipped.gradients.values())
         noise = self._randomness.normals(step=self.step, count=count, device=self._device)
         parts = noise.split([gradient.numel() for gradient in clipped.gradients.values()])
@@ -113,5 +129,8 @@ class PrivateTrainer:
 
     def averaged_model(self, into: nn.Module) -> nn.Module:
         """Copy the averaged weights (a function of released weights only) into ``into``."""
-        into.load_state_dict({**self.model.state_dict(), **self.average.values})
+        into.load_state_dict(self.model.state_dict())
+        for name, weight in into.named_parameters():  # by parameter, so that tied weights count once
+            if name in self.average.values:
+                weight.data.copy_(self.average.values[name])
         return into

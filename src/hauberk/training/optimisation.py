@@ -20,8 +20,8 @@ class Optimisation:
     averaging: float = 0.97
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise RequestError(f"lr must be positive, got {self.lr}")
+        if not 0 < self.lr < float("inf"):
+            raise RequestError(f"lr must be positive and finite, got {self.lr}")
         for name in ("momentum", "falling_part", "averaging"):
             if not 0 <= getattr(self, name) < 1:
                 raise RequestError(f"{name} must lie in [0, 1), got {getattr(self, name)}")

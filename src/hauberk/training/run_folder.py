@@ -93,8 +93,12 @@ class RunFolder:
     def write_model(self, weights: dict[str, Tensor]) -> None:
         write_tensors(self.path / "model.safetensors", weights)
 
+    @property
+    def trained(self) -> bool:
+        return (self.path / "model.safetensors").exists()
+
     def read_model(self) -> dict[str, Tensor]:
-        if not (self.path / "model.safetensors").exists():
+        if not self.trained:
             raise RequestError(f"{self.path} has no trained model: the run has not finished")
         return read_tensors(self.path / "model.safetensors")
 
@@ -106,7 +110,7 @@ class RunFolder:
         if not path.exists():
             return ()
         points = []
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
             try:
                 content = json.loads(line)
             except ValueError as error:

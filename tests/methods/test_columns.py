@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from hauberk.accounting import Ledger, PrivacyPlan, proven_epsilon
+from hauberk.accounting import Ledger, PrivacyPlan, UnprotectedEvent, proven_epsilon
 from hauberk.certify import ABSTAINED, Certificates
 from hauberk.methods.columns import (
     NO_NOISE,
@@ -89,7 +91,7 @@ def test_utility_per_class_with_a_class_nobody_tested() -> None:
 
 def test_proven_comes_from_the_ledger_and_not_from_the_plan() -> None:
     executed = Ledger([PLAN.event(), PLAN.event(steps=2)])  # more than planned, as after a resumed run
-    columns = privacy_columns(PLAN, executed, reproducible=False, source="formula")
+    columns = privacy_columns(PLAN, executed, source="formula")
     assert columns.claimed is not None
     assert columns.proven is not None
     assert columns.claimed.epsilon == PLAN.epsilon()
@@ -103,7 +105,7 @@ def test_proven_comes_from_the_ledger_and_not_from_the_plan() -> None:
 
 
 def test_seeded_noise_proves_nothing() -> None:
-    columns = privacy_columns(PLAN, Ledger([PLAN.event()]), reproducible=True, source="formula")
+    columns = privacy_columns(PLAN, Ledger([PLAN.event()], reproducible=True), source="formula")
     assert columns.proven is None
     assert columns.reason == SEEDED_NOISE == "noise reproducible from a recorded seed"
     assert columns.claimed is not None
@@ -112,7 +114,7 @@ def test_seeded_noise_proves_nothing() -> None:
 @pytest.mark.parametrize("reproducible", [False, True])
 def test_no_noise_proves_nothing(reproducible: bool) -> None:
     columns = privacy_columns(
-        SILENT_PLAN, Ledger([SILENT_PLAN.event()]), reproducible=reproducible, source="formula"
+        SILENT_PLAN, Ledger([SILENT_PLAN.event()], reproducible=reproducible), source="formula"
     )
     assert columns.proven is None
     assert columns.claimed is None
@@ -122,3 +124,24 @@ def test_no_noise_proves_nothing(reproducible: bool) -> None:
 def test_versions_are_text() -> None:
     assert {"hauberk", "python", "torch", "numpy", "dp-accounting"} <= set(versions())
     assert all(isinstance(value, str) for value in versions().values())
+
+
+def test_events_fewer_than_the_steps_taken_prove_nothing() -> None:
+    columns = privacy_columns(PLAN, Ledger([PLAN.event(steps=PLAN.steps - 1)]), source="formula")
+    assert columns.proven is None
+    assert "fewer" in str(columns.reason)
+    assert privacy_columns(PLAN, Ledger(), source="formula").proven is None
+
+
+def test_an_unprotected_event_under_a_private_plan_proves_nothing() -> None:
+    executed = Ledger([PLAN.event(), UnprotectedEvent()])
+    columns = privacy_columns(PLAN, executed, source="formula")
+    assert columns.proven is None
+    assert columns.reason == NO_NOISE
+
+
+def test_the_card_names_the_accountant_that_answered() -> None:
+    tiny_delta = replace(PLAN, delta=1e-20)
+    proven = privacy_columns(tiny_delta, Ledger([tiny_delta.event()]), source="formula").proven
+    assert proven is not None
+    assert not proven.accountant.startswith("PLD")
