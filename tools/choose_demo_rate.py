@@ -1,6 +1,6 @@
-"""How the demo's learning rate was chosen: on MNIST training images that are not part of `digits`.
+"""How the demo's rate and views were chosen: on MNIST training images that are not part of `digits`.
 
-    python tools/choose_demo_rate.py DATA_FOLDER [--rates 2 3 4] [--seeds 3] [--device cuda]
+    python tools/choose_demo_rate.py DATA_FOLDER [--rates 2 3 4] [--views 2] [--seeds 3] [--device cuda]
 
 Prints, for each rate and seed, accuracy without noise and certified accuracy at l2 radius 0.25 on held-out
 training images. Test images are not looked at.
@@ -33,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.5, 2, 3, 4, 5])
+    parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
@@ -43,7 +44,8 @@ def main() -> None:
         for seed in range(options.seeds):
             torch.manual_seed(seed)
             model = hb.models.build("small-tanh-cnn", shape=(1, 28, 28), classes=10).to(options.device)
-            run = hb.methods.PrivateSmoothing(model, plan=plan, sigma=0.25, lr=rate).fit(digits.train)
+            method = hb.methods.PrivateSmoothing(model, plan=plan, sigma=0.25, views=options.views, lr=rate)
+            run = method.fit(digits.train)
             certificates = run.classifier.certify(x, samples=1000)
             certified = ((certificates.labels == truth) & (certificates.radii >= 0.25)).mean()
             base = base_accuracy(run.model, validation)

@@ -20,7 +20,8 @@ from hauberk.certify.confidence import clopper_pearson_lower
 from hauberk.errors import RequestError
 
 ABSTAINED = -1
-_ROWS_AT_ONCE = 4096
+_ROWS_AT_ONCE = 512  # on a CPU: activations stay in its cache
+_ROWS_AT_ONCE_ON_A_DEVICE = 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +91,14 @@ class Smoothed:
         A draw whose scores hold NaN is a vote for nobody: argmax would name a class all the same.
         """
         counts = torch.zeros(len(x), self.classes, dtype=torch.int64, device=self.device)
-        at_once = max(1, _ROWS_AT_ONCE // max(1, samples))
+        limit = _ROWS_AT_ONCE if self.device.type == "cpu" else _ROWS_AT_ONCE_ON_A_DEVICE
+        at_once = max(1, limit // max(1, samples))
         with evaluation_mode(self.model):
             for start in range(0, len(x), at_once):
                 rows = x[start : start + at_once].to(self.device)
                 remaining = samples
                 while remaining > 0:
-                    draws = min(remaining, max(1, _ROWS_AT_ONCE // len(rows)))
+                    draws = min(remaining, max(1, limit // len(rows)))
                     logits = self.model(self.noisy(rows.repeat_interleave(draws, 0), generator))
                     if logits.shape != (len(rows) * draws, self.classes):
                         raise RequestError(

@@ -1,7 +1,7 @@
 """Settings that fit a data set, by name and size.
 
-The demo's learning rate was chosen on MNIST training images outside `digits` (`tools/choose_demo_rate.py`);
-the others are sensible starting points, not tuned.
+The demo's learning rate and views were chosen on MNIST training images outside `digits`
+(`tools/choose_demo_rate.py`); the others are sensible starting points, not tuned.
 
 ``full`` is the real thing, ``quick`` takes minutes on two cores, ``tiny`` takes seconds and learns little: it
 exists so that every path can be tested.
@@ -15,7 +15,7 @@ from hauberk.errors import RequestError
 from hauberk.methods.settings import SIZES
 
 _FULL: dict[str, dict[str, Any]] = {
-    "digits": {"epsilon": 2.99, "batch": 1024, "epochs": 20.0, "lr": 3.0, "attacked": 150},
+    "digits": {"epsilon": 2.99, "batch": 1024, "epochs": 20.0, "lr": 3.0, "views": 2, "attacked": 150},
     "mnist": {"epsilon": 2.99, "batch": 2048, "epochs": 40.0, "views": 4, "averaging": 0.99},
     "fashion_mnist": {"epsilon": 2.99, "batch": 2048, "epochs": 40.0, "views": 4, "averaging": 0.99},
     "cifar10": {"epsilon": 8.0, "batch": 2048, "epochs": 40.0, "averaging": 0.99},

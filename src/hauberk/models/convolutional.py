@@ -16,6 +16,23 @@ from hauberk.models.normalisation import normalise_channels, normalise_units
 from hauberk.models.shapes import Shape, features_left, require_image
 
 
+class NeighbourMax(nn.MaxPool2d):
+    """Largest value in every 2x2 window, ``MaxPool2d(2, stride=1)``, faster where no gradient is asked.
+
+    torch's pooling kernel takes half of this network's time on a CPU. Two element-wise maxima give the same
+    values much sooner; only their gradient is slower, so training keeps the kernel.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(2, stride=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return nn.functional.max_pool2d(x, 2, stride=1)
+        x = torch.maximum(x[..., 1:, :], x[..., :-1, :])
+        return torch.maximum(x[..., 1:], x[..., :-1])
+
+
 def small_tanh_cnn(shape: Shape, classes: int) -> nn.Sequential:
     """The small network common in DP-SGD work: 26,010 weights for MNIST.
 
@@ -27,10 +44,10 @@ def small_tanh_cnn(shape: Shape, classes: int) -> nn.Sequential:
         OrderedDict(
             conv1=nn.Conv2d(shape[0], 16, kernel_size=8, stride=2, padding=3),
             tanh1=nn.Tanh(),
-            pool1=nn.MaxPool2d(2, stride=1),
+            pool1=NeighbourMax(),
             conv2=nn.Conv2d(16, 32, kernel_size=4, stride=2),
             tanh2=nn.Tanh(),
-            pool2=nn.MaxPool2d(2, stride=1),
+            pool2=NeighbourMax(),
             flatten=nn.Flatten(),
         )
     )
