@@ -34,12 +34,13 @@ def main() -> None:
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.5, 2, 3, 4, 5])
     parser.add_argument("--views", type=int, default=1)
+    parser.add_argument("--every", type=int, default=4, help="certify every so many of the 4,000 images")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     digits, validation = hb.load_data("digits"), held_out(options.data_dir)
     plan = hb.PrivacyPlan.calibrate(epsilon=2.99, delta=1e-5, records=20_000, batch=1024, epochs=20)
-    x, truth = validation.x[::4], validation.y[::4].numpy()
+    x, truth = validation.x[:: options.every], validation.y[:: options.every].numpy()
     for rate in options.rates:
         for seed in range(options.seeds):
             torch.manual_seed(seed)

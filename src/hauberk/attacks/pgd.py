@@ -55,7 +55,7 @@ class NoisyPGD:
 
     @property
     def name(self) -> str:
-        return f"l2 PGD, {self.steps} steps, expectation over {self.draws} draws, {self.restarts} start(s)"
+        return f"l2 PGD, {self.steps} steps, expectation over {self.draws} draws, {self.restarts} start{'s' * (self.restarts > 1)}"
 
     def _loss(self, target: Smoothed, x: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         noisy = target.noisy(x.repeat_interleave(self.draws, 0), generator)
