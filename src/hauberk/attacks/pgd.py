@@ -55,7 +55,8 @@ class NoisyPGD:
 
     @property
     def name(self) -> str:
-        return f"l2 PGD, {self.steps} steps, expectation over {self.draws} draws, {self.restarts} start{'s' * (self.restarts > 1)}"
+        starts = "1 start" if self.restarts == 1 else f"{self.restarts} starts"
+        return f"l2 PGD, {self.steps} steps, expectation over {self.draws} draws, {starts}"
 
     def _loss(self, target: Smoothed, x: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         noisy = target.noisy(x.repeat_interleave(self.draws, 0), generator)
