@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from hauberk.accounting import NEIGHBOURS, PrivacyPlan, prove
 from hauberk.cli.examine import find_run
@@ -95,7 +95,7 @@ def methods_list(as_json: Annotated[bool, typer.Option("--json", help="Print as 
     if as_json:
         print_json([{**row, "variants": list(row["variants"])} for row in rows])
         return
-    table = Table("method", "variants", "what it does", "claimed", "proven")
+    table = Table(Column("method", no_wrap=True), "variants", "what it does", "claimed", "proven")
     for row in rows:
         table.add_row(row["name"], ", ".join(row["variants"]), row["summary"], row["claimed"], row["proven"])
     output.print(table)
@@ -110,7 +110,10 @@ def data_list(
     if as_json:
         print_json(rows)
         return
-    table = Table(*rows[0])
+    one_line = [Column(name, no_wrap=True) for name in ("name", "shape", "classes", "train", "test")]
+    table = Table(*one_line, "licence", Column("where", overflow="fold"))
     for row in rows:
-        table.add_row(*[str(value) for value in row.values()])
+        shape = "x".join(map(str, row["shape"]))
+        counts = [f"{row[name]:,}" for name in ("classes", "train", "test")]
+        table.add_row(row["name"], shape, *counts, row["licence"], row["where"])
     output.print(table)

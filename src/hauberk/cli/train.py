@@ -160,7 +160,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Initial weights and evaluation.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
-    """Train on 20,000 embedded digits at epsilon 3, certify and attack them: about two minutes."""
+    """Train on 20,000 embedded digits at epsilon 3, certify and attack them: about three minutes."""
     check_name(name)
     prepared = prepare(root=RUNS, name=name, force=force, config={}, options={"data": "digits", "seed": seed})
     plan = prepared.method.plan
