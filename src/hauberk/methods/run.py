@@ -17,7 +17,7 @@ from hauberk.errors import RequestError
 from hauberk.methods.columns import ALWAYS_TRUE, privacy_columns, robustness_proof, utility, versions
 from hauberk.progress import Progress, silent
 
-STRIP_LENGTH = 10
+STRIP_LENGTH = 12
 NOT_ATTACKED = "no attack inside the certified radius has been run since the last certification"
 
 
