@@ -18,57 +18,50 @@ from hauberk.errors import RequestError
 NEIGHBOURS = "add or remove one record"
 
 
-def _check_release(noise_multiplier: float, sampling_rate: float, count: int) -> None:
-    if not (math.isfinite(noise_multiplier) and noise_multiplier > 0):
-        raise RequestError(f"noise multiplier must be a positive number, got {noise_multiplier}")
-    if not 0 < sampling_rate <= 1:
-        raise RequestError(f"sampling rate must lie in (0, 1], got {sampling_rate}")
-    if count < 0:
-        raise RequestError(f"an event cannot happen {count} times")
-
-
-def _repeated(event: dp_accounting.DpEvent, sampling_rate: float, count: int) -> dp_accounting.DpEvent:
-    if sampling_rate < 1:
-        event = dp_accounting.PoissonSampledDpEvent(sampling_rate, event)
-    return dp_accounting.SelfComposedDpEvent(event, count)
-
-
 @dataclass(frozen=True, kw_only=True)
-class GaussianEvent:
-    """``count`` releases of a sum with Gaussian noise, each from a fresh Poisson sample.
-
-    ``noise_multiplier`` is the noise's standard deviation over the l2 sensitivity of everything released
-    from one sample *together*; ``sampling_rate`` 1 means that the whole data set is used.
-    """
+class _NoisyEvent:
+    """``count`` noisy releases, each from a fresh Poisson sample; rate 1 means the whole data set."""
 
     noise_multiplier: float
     sampling_rate: float = 1.0
     count: int = 1
 
     def __post_init__(self) -> None:
-        _check_release(self.noise_multiplier, self.sampling_rate, self.count)
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
+            raise RequestError(f"noise multiplier must be a positive number, got {self.noise_multiplier}")
+        if not 0 < self.sampling_rate <= 1:
+            raise RequestError(f"sampling rate must lie in (0, 1], got {self.sampling_rate}")
+        if self.count < 0:
+            raise RequestError(f"an event cannot happen {self.count} times")
 
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        return _repeated(dp_accounting.GaussianDpEvent(self.noise_multiplier), self.sampling_rate, self.count)
+    def _repeated(self, release: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+        if self.sampling_rate < 1:
+            release = dp_accounting.PoissonSampledDpEvent(self.sampling_rate, release)
+        return dp_accounting.SelfComposedDpEvent(release, self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceEvent:
+class GaussianEvent(_NoisyEvent):
+    """``count`` releases of a sum with Gaussian noise, each from a fresh Poisson sample.
+
+    ``noise_multiplier`` is the noise's standard deviation over the l2 sensitivity of everything released
+    from one sample *together*.
+    """
+
+    def to_dp_event(self) -> dp_accounting.DpEvent:
+        return self._repeated(dp_accounting.GaussianDpEvent(self.noise_multiplier))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceEvent(_NoisyEvent):
     """``count`` releases of a sum with Laplace noise, each from a fresh Poisson sample.
 
     ``noise_multiplier`` is the noise's diversity (its ``b``, not its standard deviation) over the l1
     sensitivity of everything released from one sample *together*.
     """
 
-    noise_multiplier: float
-    sampling_rate: float = 1.0
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        _check_release(self.noise_multiplier, self.sampling_rate, self.count)
-
     def to_dp_event(self) -> dp_accounting.DpEvent:
-        return _repeated(dp_accounting.LaplaceDpEvent(self.noise_multiplier), self.sampling_rate, self.count)
+        return self._repeated(dp_accounting.LaplaceDpEvent(self.noise_multiplier))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,7 @@ def clopper_pearson_lower(successes: ArrayLike, trials: int, alpha: float) -> ND
     """A number that exceeds the true probability with probability at most ``alpha`` (exact, one-sided)."""
     counts = np.asarray(successes, dtype=np.float64)
     bound = beta.ppf(alpha, counts, trials - counts + 1)
-    below_one = np.nextafter(
-        1.0, 0.0
-    )  # rounded to 1, the bound would no longer be one, and the radius infinite
+    below_one = np.nextafter(1.0, 0.0)  # a bound rounded to 1 would certify an infinite radius
     return np.where(counts > 0, np.minimum(bound, below_one), 0.0)
 
 

@@ -30,7 +30,7 @@ from hauberk.training.checkpoints import read_checkpoint_facts, restore_checkpoi
 from hauberk.training.journal import Journal
 
 NAME = "private-smoothing"
-CLAIM_SOURCE = "PLD accounting of the plan: Poisson sampling, per-record clipping, Gaussian noise on the sum"
+CLAIM_SOURCE = "accounting of the plan: Poisson sampling, per-record clipping, Gaussian noise on the sum"
 
 
 class PrivateSmoothing:
