@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow check bench docs clean help
+.PHONY: demo test test-slow check bench bench-gradients docs clean help
 
 help:
 	@echo "make demo       train, certify and attack a digit classifier; writes runs/demo/report.html"
 	@echo "make test       checks and tests (under ten minutes on two cores)"
 	@echo "make test-slow  the tests that take minutes each"
 	@echo "make check      formatting, lint, types, import rule"
-	@echo "make bench      all benchmarks"
+	@echo "make bench      all benchmarks (bench-gradients: a private step beside plain SGD and the peers)"
 	@echo "make docs       the pictures in docs/ and the README, made anew"
 
 .venv/bin/python:
@@ -44,8 +44,10 @@ test: check
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
 
-bench: .venv/installed-dev
-	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python $$file; done
+bench: bench-gradients
+
+bench-gradients: .venv/installed-dev
+	$(BIN)/python benchmarks/gradients.py
 
 docs: .venv/installed
 	$(BIN)/python tools/screenshot.py

@@ -189,17 +189,22 @@ def test_an_accelerator_stretches_a_fresh_key_at_every_call() -> None:
     class Accelerator:  # stands in for a torch.device that this machine may lack
         type = "accelerator"
 
-    made: list[Key] = []
+    seeds: list[int] = []
 
-    def note(key: Key, *, step: int, count: int, device: torch.device) -> torch.Tensor:
-        made.append(key)
-        return torch.zeros(count)
+    class Noting:
+        def __init__(self, device: object) -> None:
+            assert isinstance(device, Accelerator)
+
+        def manual_seed(self, seed: int) -> None:
+            seeds.append(seed)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hauberk.randomness._philox_normals", note)
-        for _ in range(3):
+        patch.setattr("hauberk.randomness.torch.Generator", Noting)
+        patch.setattr("hauberk.randomness.torch.randn", lambda count, **_: torch.zeros(count))
+        for _ in range(64):
             SystemRandomness().normals(step=0, count=2, device=Accelerator())  # type: ignore[arg-type]
-    assert len(set(made)) == 3
+    assert len(set(seeds)) == 64
+    assert max(seeds) >= 2**63  # all 64 bits are drawn (misses with probability 2^-64)
 
 
 def test_a_seed_repeats_everything_at_every_step() -> None:

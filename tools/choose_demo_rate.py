@@ -45,7 +45,13 @@ def main() -> None:
         for seed in range(options.seeds):
             torch.manual_seed(seed)
             model = hb.models.build("small-tanh-cnn", shape=(1, 28, 28), classes=10).to(options.device)
-            method = hb.methods.PrivateSmoothing(model, plan=plan, sigma=0.25, views=options.views, lr=rate)
+            method = hb.methods.PrivateSmoothing(
+                model,
+                plan=plan,
+                sigma=0.25,
+                views=options.views,
+                optimisation=hb.training.Optimisation(lr=rate),
+            )
             run = method.fit(digits.train)
             certificates = run.classifier.certify(x, samples=1000)
             certified = ((certificates.labels == truth) & (certificates.radii >= 0.25)).mean()

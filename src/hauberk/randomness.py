@@ -151,8 +151,10 @@ class SystemRandomness:
         if device.type != "cpu":
             # Moving fresh bytes to the device every step would dominate large models: the device expands a
             # 64-bit key that the operating system draws anew for every step and that is used only once.
-            key = derive_key(os.urandom(32), "noise")
-            return _philox_normals(key, step=0, count=count, device=device)
+            # torch's generator is Philox there and keeps all 64 bits (on a CPU it keeps only 32).
+            generator = torch.Generator(device)
+            generator.manual_seed(int.from_bytes(os.urandom(8), "little"))
+            return torch.randn(count, generator=generator, dtype=torch.float64, device=device)
         bits = _system_words(count + count % 2) & 0x1FFFFFFFFFFFFF
         uniform = (bits.to(torch.float64) + 0.5) * 2.0**-53
         half = len(uniform) // 2

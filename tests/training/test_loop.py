@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hauberk.accounting import PrivacyPlan
+from hauberk.accounting import GaussianRelease, PrivacyPlan, joint_event
 from hauberk.errors import RequestError
-from hauberk.gradients import PerRecordGradients, trainable
+from hauberk.gradients import AdaptiveClip, ClippedGradients, FlatClip, Geometry, trainable
 from hauberk.randomness import SeededRandomness, SystemRandomness
 from hauberk.training import NoisyViews, Optimisation, PrivateTrainer
 from hauberk.training.sampling import PoissonSampler
@@ -25,7 +25,7 @@ def trainer(seed: int = 0, *, rows: int = 64, **changes: object) -> PrivateTrain
     settings = {
         "plan": plan(),
         "views": NoisyViews(sigma=0.25, views=2),
-        "clip": 0.5,
+        "clipping": 0.5,
         "optimisation": Optimisation(lr=0.5),
         "randomness": SeededRandomness(7),
     }
@@ -58,14 +58,14 @@ def test_the_event_is_recorded_before_the_noise_is_drawn() -> None:
 def test_a_step_is_the_clipped_sum_plus_noise_over_the_constant_batch() -> None:
     """Plain SGD, one step, rebuilt by hand from the same coins, views and noise."""
     randomness = SeededRandomness(3)
-    plain = Optimisation(lr=1.0, momentum=0.0, falling_part=0.0, averaging=0.0)
+    plain = Optimisation(lr=1.0, momentum=0.0, schedule="constant", averaging=0.0)
     each = trainer(optimisation=plain, randomness=randomness)
     before = weights(each).clone()
     chosen = PoissonSampler(each.plan, held=64, randomness=randomness).sample(0)
     views = NoisyViews(sigma=0.25, views=2)(
         each._x[chosen], records=chosen, step=0, key=randomness.view_key()
     )
-    total = PerRecordGradients(each.model).clipped_sum(views, each._y[chosen], bound=0.5)
+    total = ClippedGradients(each.model, clipping=FlatClip(0.5)).clipped_sum(views, each._y[chosen])
     clipped = torch.cat([gradient.flatten() for gradient in total.gradients.values()])
     noise = randomness.normals(step=0, count=len(clipped), device=torch.device("cpu"))
     each.advance()
@@ -75,7 +75,7 @@ def test_a_step_is_the_clipped_sum_plus_noise_over_the_constant_batch() -> None:
 
 def test_the_noise_has_the_planned_deviation() -> None:
     """With an empty data set nothing but noise is left; its variance is (z C / batch)^2 over many steps."""
-    plain = Optimisation(lr=1.0, momentum=0.0, falling_part=0.0, averaging=0.0)
+    plain = Optimisation(lr=1.0, momentum=0.0, schedule="constant", averaging=0.0)
     each = trainer(
         rows=0, plan=plan(epochs=100, noise_multiplier=2.0), optimisation=plain, randomness=SystemRandomness()
     )
@@ -144,7 +144,7 @@ def test_frozen_parameters_stay_as_they_are() -> None:
         torch.randint(0, 3, (64,)),
         plan=plan(),
         views=NoisyViews(sigma=0.1, views=1),
-        clip=1.0,
+        clipping=1.0,
         optimisation=Optimisation(lr=1.0),
         randomness=SystemRandomness(),
     )
@@ -163,7 +163,7 @@ def test_dropout_draws_anew_and_repeats_with_the_seed() -> None:
             torch.zeros(32, dtype=torch.int64),
             plan=plan(records=32),
             views=NoisyViews(sigma=0.1, views=1),
-            clip=1.0,
+            clipping=1.0,
             optimisation=Optimisation(lr=1.0),
             randomness=SeededRandomness(noise_seed),
         )
@@ -173,17 +173,95 @@ def test_dropout_draws_anew_and_repeats_with_the_seed() -> None:
     assert torch.equal(with_dropout(5), with_dropout(5))
 
 
+def test_both_gradient_paths_train_the_same_weights() -> None:
+    fast, general = trainer(path="fast"), trainer(path="general")
+    for each in (fast, general):
+        each.run(lambda done: None)
+    torch.testing.assert_close(weights(fast), weights(general), rtol=1e-4, atol=1e-6)
+
+
+def test_a_memory_limit_changes_the_parts_and_not_the_result() -> None:
+    whole, parts = trainer(), trainer(memory=4_000)
+    assert parts._gradients.records_at_a_time() < 10 < whole._gradients.records_at_a_time()
+    for each in (whole, parts):
+        each.run(lambda done: None)
+    torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
+
+
+def test_a_geometry_shapes_the_noise_of_every_coordinate() -> None:
+    """An empty data set leaves only noise; coordinate j has deviation s_j z C / batch."""
+    scale = torch.logspace(-2, 2, 36).view(4, 9)
+    plain = Optimisation(lr=1.0, momentum=0.0, schedule="constant", averaging=0.0)
+    each = trainer(rows=0, plan=plan(epochs=100), optimisation=plain, geometry=Geometry({"1.weight": scale}))
+    drawn = []
+    for _ in range(400):
+        before = each.model[1].weight.detach().clone()
+        each.advance()
+        drawn.append((each.model[1].weight.detach() - before).double() * each.plan.batch / (0.5 * scale))
+    normals = torch.stack(drawn)
+    assert float((normals.var(0) - 1).abs().max()) < 6 * (2 / 400) ** 0.5
+
+
+def test_an_adaptive_clip_follows_the_norms_and_is_paid_by_the_plan() -> None:
+    adaptive = AdaptiveClip(bound=20.0, count_deviation=2.0)
+    each = trainer(clipping=adaptive, plan=plan(epochs=10), optimisation=Optimisation(lr=1e-6))
+    each.run(lambda done: None)
+    assert adaptive.bound < 10.0  # every norm is far below the start
+    assert each.ledger.events == (each.plan.event(),)
+    joint = joint_event(
+        [
+            GaussianRelease(sensitivity=1.0, deviation=each._noise.noise_multiplier),
+            GaussianRelease(sensitivity=0.5, deviation=adaptive.count_deviation),
+        ]
+    )
+    assert joint.noise_multiplier == pytest.approx(each.plan.noise_multiplier, rel=1e-9)
+
+
+OPTIMIZERS = {
+    "sgd": "sgd",
+    "adam": "adam",
+    "own": lambda weights: torch.optim.RMSprop(weights, lr=0.01, momentum=0.5),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("schedule", ["tail", "constant", "cosine", lambda step, steps: 0.5])
+def test_any_optimizer_receives_the_private_gradient(optimizer: object, schedule: object) -> None:
+    """The same noisy gradients, applied by torch's own loop, lead to the same weights."""
+    each = trainer(optimisation=Optimisation(lr=0.05, optimizer=optimizer, schedule=schedule))
+    reference = trainer(optimisation=Optimisation(lr=0.05, optimizer=optimizer, schedule=schedule))
+    by_hand = reference.optimizer.optimizer
+    full = by_hand.param_groups[0]["lr"]
+    for step in range(each.plan.steps):
+        each.advance()
+        clipped = reference._clipped_sum()
+        noisy = reference._noise.release(clipped, step).gradients
+        for name, weight in reference.model.named_parameters():
+            weight.grad = noisy[name] / reference.plan.batch
+        by_hand.param_groups[0]["lr"] = full * Optimisation(lr=1, schedule=schedule).lr_factor(
+            step, each.plan.steps
+        )
+        by_hand.step()
+        reference.step += 1
+    assert torch.equal(weights(each), weights(reference))
+
+
+def test_an_optimizer_that_asks_for_the_loss_again_is_refused() -> None:
+    with pytest.raises(RequestError, match="LBFGS"):
+        trainer(optimisation=Optimisation(lr=1, optimizer=lambda weights: torch.optim.LBFGS(weights)))
+
+
 def test_the_learning_rate_falls_over_the_last_part() -> None:
-    schedule = Optimisation(lr=2.0, falling_part=0.3)
-    rates = [schedule.lr_at(step, 100) for step in range(100)]
-    assert rates[:70] == [2.0] * 70
-    assert rates[70:] == sorted(rates[70:], reverse=True)
-    assert 0 < rates[-1] < 0.1
+    schedule = Optimisation(lr=2.0)
+    factors = [schedule.lr_factor(step, 100) for step in range(100)]
+    assert factors[:70] == [1.0] * 70
+    assert factors[70:] == sorted(factors[70:], reverse=True)
+    assert 0 < factors[-1] < 0.05
 
 
 WRONG = [
-    ("clip", {"clip": 0.0}, "clip must be positive"),
-    ("infinite clip", {"clip": float("inf")}, "clip must be positive"),
+    ("clip", {"clipping": 0.0}, "clip must be positive"),
+    ("infinite clip", {"clipping": float("inf")}, "clip must be positive"),
 ]
 
 
@@ -202,6 +280,8 @@ def test_wrong_settings_cost_one_sentence(name: str, changes: dict[str, float], 
         (lambda: Optimisation(lr=0), "lr"),
         (lambda: Optimisation(lr=1, momentum=1.0), "momentum"),
         (lambda: Optimisation(lr=1, averaging=-0.1), "averaging"),
+        (lambda: Optimisation(lr=1, optimizer="magic"), "optimizer must be one of"),
+        (lambda: Optimisation(lr=1, schedule="magic"), "schedule must be one of"),
     ],
 )
 def test_wrong_parts_cost_one_sentence(build, sentence: str) -> None:

@@ -201,7 +201,7 @@ def test_tied_weights_are_averaged_too() -> None:
         data().y,
         plan=plan,
         views=NoisyViews(sigma=0.1, views=1),
-        clip=1.0,
+        clipping=1.0,
         optimisation=Optimisation(lr=1.0),
         randomness=SeededRandomness(1),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import TextIO
 
 import typer
 
@@ -13,6 +15,7 @@ from hauberk.cli.reproduce import reproduce
 from hauberk.cli.screen import messages
 from hauberk.cli.train import demo, train
 from hauberk.errors import RequestError
+from hauberk.gradients import GeneralPathNotice
 from hauberk.version import __version__
 
 app = typer.Typer(
@@ -60,8 +63,27 @@ data_app.command("list", epilog="Example: hauberk data list --data-dir ~/data")(
 app.add_typer(data_app, name="data")
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own notices as one sentence; everybody else's as Python shows them."""
+    if issubclass(category, GeneralPathNotice):
+        messages.print(f"hauberk: {message}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    else:
+        _show_others(message, category, filename, lineno, file, line)
+
+
+_show_others = warnings.showwarning
+
+
 def main() -> None:
     """Run a command; a wrong request costs one sentence and exit code 2, never a traceback."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except RequestError as error:

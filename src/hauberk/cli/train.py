@@ -14,10 +14,11 @@ from hauberk import models
 from hauberk.accounting import Card
 from hauberk.cli.screen import messages, output, print_json, progress_bars
 from hauberk.errors import RequestError
-from hauberk.methods.settings import read_toml
+from hauberk.methods.settings import CLIPPINGS, read_toml
 from hauberk.methods.training import Prepared, prepare, prepare_resume
 from hauberk.methods.training import train as train_prepared
 from hauberk.report import card_table, write_report
+from hauberk.training.optimisation import OPTIMIZERS, SCHEDULES
 
 RUNS = Path("runs")
 
@@ -84,6 +85,7 @@ def train(
     ] = None,
     no_privacy: Annotated[bool, typer.Option("--no-privacy", help="Train without privacy noise.")] = False,
     clip: Annotated[float | None, typer.Option(help="l2 bound on each record's gradient.")] = None,
+    clipping: Annotated[str | None, typer.Option(help=f"One of: {', '.join(CLIPPINGS)}.")] = None,
     sigma: Annotated[
         float | None, typer.Option(help="Input noise of training copies and classifier.")
     ] = None,
@@ -91,6 +93,13 @@ def train(
     epochs: Annotated[float | None, typer.Option(help="Expected passes over the data.")] = None,
     batch: Annotated[int | None, typer.Option(help="Expected records per step, and the divisor.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help=f"One of: {', '.join(OPTIMIZERS)}.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help=f"Of the learning rate, one of: {', '.join(SCHEDULES)}.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Limit on the working memory of a step, say 500MB; same result.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help=f"One of: {', '.join(models.names())}.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
     name: Annotated[str | None, typer.Option(help="Folder below runs/ (default: method and data).")] = None,
@@ -128,11 +137,15 @@ def train(
         "noise_multiplier": noise_multiplier,
         "no_privacy": True if no_privacy else None,
         "clip": clip,
+        "clipping": clipping,
         "sigma": sigma,
         "views": views,
         "epochs": epochs,
         "batch": batch,
         "lr": lr,
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "memory": memory,
         "model": model,
         "device": device,
         "seed": seed,

@@ -31,3 +31,14 @@ def refuse_record_mixing(model: nn.Module) -> None:
                 f"{name} keeps running statistics of the records without noise: "
                 "build it with track_running_stats=False"
             )
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+            if layer.max_norm is not None:
+                raise RequestError(
+                    f"{name} rescales the rows that a batch looks up, in place and without noise: "
+                    "build it with max_norm=None"
+                )
+            if layer.scale_grad_by_freq:
+                raise RequestError(
+                    f"{name} divides gradients by how often the whole batch looks a row up: "
+                    "build it with scale_grad_by_freq=False"
+                )

@@ -26,3 +26,10 @@ class AnalyticGaussian(IsotropicGaussian):
         sigma = checks.positive("sensitivity", sensitivity) / mu
         claimed = EpsilonDelta(epsilon=epsilon, delta=delta)
         return cls(sensitivity=sensitivity, sigma=sigma * ROUND_UP, claimed=claimed)
+
+    @classmethod
+    def of_multiplier(cls, *, noise_multiplier: float, sensitivity: float, delta: float) -> AnalyticGaussian:
+        """Noise ``noise_multiplier * sensitivity``; claimed is what that exactly keeps at ``delta``."""
+        exact = GaussianProfile(mu=1 / checks.positive("noise_multiplier", noise_multiplier))
+        claimed = EpsilonDelta(epsilon=exact.epsilon(delta), delta=delta)
+        return cls(sensitivity=sensitivity, sigma=noise_multiplier * sensitivity, claimed=claimed)

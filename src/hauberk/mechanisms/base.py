@@ -107,7 +107,11 @@ class GaussianMechanism(Mechanism):
         return dp_accounting.GaussianDpEvent(1 / self.mu)
 
     def sample(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-        return scaled(standard_normal(shape, generator), self.scale)
+        return self.shaped(standard_normal(shape, generator))
+
+    def shaped(self, normals: torch.Tensor) -> torch.Tensor:
+        """This mechanism's noise from independent N(0, 1): training draws them from a source of its own."""
+        return scaled(normals, self.scale)
 
 
 def sampled_releases(noise_multiplier: float, *, sampling_rate: float, steps: int) -> dp_accounting.DpEvent:

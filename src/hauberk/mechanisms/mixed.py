@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dp_accounting
@@ -21,7 +20,7 @@ from hauberk.mechanisms.covariance import (
     standard_deviations,
 )
 from hauberk.mechanisms.gaussian import classical_multiplier
-from hauberk.mechanisms.multivariate import sample_covariance
+from hauberk.mechanisms.multivariate import with_covariance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,5 +114,5 @@ class MixedGaussian(GaussianMechanism):
         """
         return sampled_releases(1 / self.claimed_mu, sampling_rate=sampling_rate, steps=self.steps)
 
-    def sample(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-        return sample_covariance(self.covariance, shape, generator)
+    def shaped(self, normals: torch.Tensor) -> torch.Tensor:
+        return with_covariance(normals, self.covariance)

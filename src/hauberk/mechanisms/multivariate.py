@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from numpy.typing import ArrayLike
 
 from hauberk.mechanisms import checks
-from hauberk.mechanisms.base import ROUND_UP, EpsilonDelta, GaussianMechanism, scaled, standard_normal
+from hauberk.mechanisms.base import ROUND_UP, EpsilonDelta, GaussianMechanism, scaled
 from hauberk.mechanisms.checks import Vector
 from hauberk.mechanisms.covariance import (
     certified_smallest_eigenvalue,
@@ -21,14 +20,13 @@ from hauberk.mechanisms.covariance import (
 from hauberk.mechanisms.gaussian import classical_multiplier
 
 
-def sample_covariance(covariance: Vector, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    """Noise whose last axis has this covariance; the axes before it are independent draws."""
+def with_covariance(normals: torch.Tensor, covariance: Vector) -> torch.Tensor:
+    """Noise whose last axis has this covariance, from independent N(0, 1)."""
     root = square_root(covariance)
-    noise = standard_normal(shape, generator)
     if root.ndim == 1:
-        return scaled(noise, root)
-    checks.trailing_shape(shape, (len(root),))
-    return noise @ torch.tensor(root, dtype=noise.dtype, device=noise.device).T
+        return scaled(normals, root)
+    checks.trailing_shape(normals.shape, (len(root),))
+    return normals @ torch.tensor(root, dtype=normals.dtype, device=normals.device).T
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,5 +71,5 @@ class MultivariateGaussian(GaussianMechanism):
     def mu(self) -> float:
         return self.sensitivity / math.sqrt(certified_smallest_eigenvalue("the covariance", self.covariance))
 
-    def sample(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-        return sample_covariance(self.covariance, shape, generator)
+    def shaped(self, normals: torch.Tensor) -> torch.Tensor:
+        return with_covariance(normals, self.covariance)

@@ -1,5 +1,6 @@
 """One file per method; each reads like its algorithm and is assembled from the rooms below."""
 
+from hauberk.methods import layer_rules as _layer_rules  # noqa: F401  (importing registers the rules)
 from hauberk.methods.catalogue import METHODS, MethodRow
 from hauberk.methods.private_smoothing import PrivateSmoothing
 from hauberk.methods.run import AuditSettings, Run

@@ -21,7 +21,7 @@ from hauberk.accounting import PrivacyPlan
 from hauberk.certify import Smoothed
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
-from hauberk.gradients import check_bound, refuse_record_mixing
+from hauberk.gradients import Clipping, FlatClip, refuse_record_mixing
 from hauberk.methods.run import Run, as_dataset, base_accuracy
 from hauberk.progress import Progress, silent
 from hauberk.randomness import SystemRandomness, choose_randomness
@@ -30,14 +30,16 @@ from hauberk.training.checkpoints import read_checkpoint_facts, restore_checkpoi
 from hauberk.training.journal import Journal
 
 NAME = "private-smoothing"
+DEFAULT_OPTIMISATION = Optimisation(lr=2.0)
 CLAIM_SOURCE = "accounting of the plan: Poisson sampling, per-record clipping, Gaussian noise on the sum"
 
 
 class PrivateSmoothing:
     """The method with its settings. The model you pass in is copied, never changed or rewritten.
 
-    ``sigma`` is both the noise of the training copies and that of the smoothed classifier. ``clip`` bounds
-    each record's gradient in l2. ``seed`` governs evaluation; ``noise_seed`` makes training repeatable and
+    ``sigma`` is both the noise of the training copies and that of the smoothed classifier. ``clipping`` (a
+    number: a flat l2 bound) bounds each record's gradient; ``memory`` limits, in bytes, what a step works
+    with. ``seed`` governs evaluation; ``noise_seed`` makes training repeatable and
     thereby gives up every privacy proof.
     """
 
@@ -48,20 +50,19 @@ class PrivateSmoothing:
         plan: PrivacyPlan,
         sigma: float,
         views: int = 1,
-        clip: float = 0.1,
-        lr: float = 2.0,
-        momentum: float = 0.9,
-        averaging: float = 0.97,
+        clipping: Clipping | float = 0.1,
+        optimisation: Optimisation = DEFAULT_OPTIMISATION,
+        memory: int | None = None,
         seed: int = 0,
         noise_seed: int | None = None,
     ) -> None:
         if not 0 < sigma < float("inf"):
             raise RequestError(f"sigma must be positive, got {sigma}: without noise there is no certificate")
-        check_bound(clip)
         refuse_record_mixing(model)
-        self.model, self.plan, self.sigma, self.clip = model, plan, sigma, clip
+        self.model, self.plan, self.sigma = model, plan, sigma
+        self.clipping = FlatClip(float(clipping)) if isinstance(clipping, int | float) else clipping
         self.views = NoisyViews(sigma=sigma, views=views)
-        self.optimisation = Optimisation(lr=lr, momentum=momentum, averaging=averaging)
+        self.optimisation, self.memory = optimisation, memory
         self.seed, self.noise_seed = seed, noise_seed
 
     def fit(
@@ -97,9 +98,10 @@ class PrivateSmoothing:
             data.y.to(device),
             plan=self.plan,
             views=self.views,
-            clip=self.clip,
+            clipping=copy.deepcopy(self.clipping),  # an adaptive one moves during training
             optimisation=self.optimisation,
             randomness=randomness,
+            memory=self.memory,
         )
         journal = Journal(
             trainer,

@@ -11,8 +11,11 @@ from typing import Any
 from hauberk.accounting import PrivacyPlan
 from hauberk.accounting.json_form import from_json
 from hauberk.errors import RequestError
+from hauberk.gradients import AdaptiveClip, AutomaticClip, Clipping, FlatClip, PerLayerClip, parse_memory
 from hauberk.methods.run import AuditSettings
+from hauberk.training import Optimisation
 
+CLIPPINGS = ("flat", "per-layer", "automatic", "adaptive")
 SIZES = ("tiny", "quick", "full")
 
 
@@ -33,6 +36,7 @@ class TrainSettings:
     noise_multiplier: float | None = None
     no_privacy: bool = False
     clip: float = 0.1
+    clipping: str = "flat"
     sigma: float = 0.25
     views: int = 1
     epochs: float = 20.0
@@ -40,6 +44,9 @@ class TrainSettings:
     lr: float = 2.0
     momentum: float = 0.9
     averaging: float = 0.97
+    optimizer: str = "sgd"
+    schedule: str = "tail"
+    memory: str | None = None
     device: str = "auto"
     seed: int = 0
     noise_seed: int | None = None
@@ -54,6 +61,9 @@ class TrainSettings:
             raise RequestError(f"size must be one of {', '.join(SIZES)}, got {self.size!r}")
         if not 0 <= self.seed < 2**63 or not 0 <= (self.noise_seed or 0) < 2**63:
             raise RequestError("seeds are whole numbers from 0 to 2^63 - 1")
+        self.make_clipping()
+        self.optimisation()
+        self.memory_limit()
         self.audit()  # wrong examination settings must not cost a whole training
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise RequestError("give epsilon or noise_multiplier, not both: one follows from the other")
@@ -76,6 +86,32 @@ class TrainSettings:
         if self.epsilon is None:
             raise RequestError("give --epsilon, --noise-multiplier or --no-privacy")
         return PrivacyPlan.calibrate(**constants, epsilon=self.epsilon)
+
+    def make_clipping(self) -> Clipping:
+        """The clipping by name; of an adaptive one ``clip`` is where it starts."""
+        if self.clipping == "flat":
+            return FlatClip(self.clip)
+        if self.clipping == "per-layer":
+            return PerLayerClip(self.clip)
+        if self.clipping == "automatic":
+            return AutomaticClip(self.clip)
+        if self.clipping == "adaptive":
+            # the count's noise of Andrew et al. 2021: a twentieth of the expected batch
+            return AdaptiveClip(bound=self.clip, count_deviation=max(10.0, self.batch / 20))
+        raise RequestError(f"clipping must be one of {', '.join(CLIPPINGS)}, got {self.clipping!r}")
+
+    def optimisation(self) -> Optimisation:
+        return Optimisation(
+            lr=self.lr,
+            momentum=self.momentum,
+            averaging=self.averaging,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+        )
+
+    def memory_limit(self) -> int | None:
+        """In bytes."""
+        return None if self.memory is None else parse_memory(self.memory)
 
     def audit(self) -> AuditSettings:
         return AuditSettings(

@@ -64,10 +64,9 @@ def build_method(settings: TrainSettings, split: Split, plan: PrivacyPlan) -> Pr
         plan=plan,
         sigma=settings.sigma,
         views=settings.views,
-        clip=settings.clip,
-        lr=settings.lr,
-        momentum=settings.momentum,
-        averaging=settings.averaging,
+        clipping=settings.make_clipping(),
+        optimisation=settings.optimisation(),
+        memory=settings.memory_limit(),
         seed=settings.seed,
         noise_seed=settings.noise_seed,
     )

@@ -1,6 +1,6 @@
 """Checkpoints: enough to go on after a kill, and secret until the run has ended.
 
-A checkpoint holds the un-averaged weights, the optimizer's momentum and the key of the view noise. It lives
+A checkpoint holds the un-averaged weights, the optimizer's memory and the key of the view noise. It lives
 in the run's private folder and is removed when the run ends. Plain safetensors: loading it runs no code.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 
 from hauberk.errors import RequestError
 from hauberk.files import read_tensors, write_tensors
-from hauberk.gradients import trainable
+from hauberk.gradients import AdaptiveClip, trainable
 from hauberk.randomness import Key
 from hauberk.training.loop import PrivateTrainer
 
@@ -21,11 +22,9 @@ from hauberk.training.loop import PrivateTrainer
 def save_checkpoint(trainer: PrivateTrainer, path: Path, *, view_key: Key) -> None:
     tensors = {f"weights/{name}": weight for name, weight in trainable(trainer.model).items()}
     tensors |= {f"average/{name}": weight for name, weight in trainer.average.values.items()}
-    weights = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    for index, weight in enumerate(weights):
-        momentum = trainer.optimizer.state[weight].get("momentum_buffer")
-        if momentum is not None:
-            tensors[f"momentum/{index}"] = momentum
+    tensors |= {f"optimizer/{name}": value for name, value in trainer.optimizer.state().items()}
+    if isinstance(trainer.clipping, AdaptiveClip):
+        tensors["clipping/bound"] = torch.tensor(trainer.clipping.bound, dtype=torch.float64)
     write_tensors(path, tensors, {"step": str(trainer.step), "view_key": json.dumps(view_key)})
 
 
@@ -51,10 +50,10 @@ def restore_checkpoint(trainer: PrivateTrainer, path: Path) -> None:
             trainer.average.values[name].copy_(tensors[f"average/{name}"])
     except (KeyError, RuntimeError) as error:
         raise RequestError(f"{path} belongs to another model: start the run again with --force") from error
-    weights = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    for index, weight in enumerate(weights):
-        if f"momentum/{index}" in tensors:
-            trainer.optimizer.state[weight]["momentum_buffer"] = tensors[f"momentum/{index}"].to(
-                weight.device
-            )
+    prefix = "optimizer/"
+    trainer.optimizer.restore(
+        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    )
+    if isinstance(trainer.clipping, AdaptiveClip):
+        trainer.clipping.bound = float(tensors["clipping/bound"])
     trainer.step = step

@@ -16,15 +16,20 @@ from torch import Tensor, nn
 from hauberk.accounting import Ledger, PrivacyPlan
 from hauberk.errors import RequestError
 from hauberk.gradients import (
+    AdaptiveClip,
+    ClippedGradients,
     ClippedSum,
-    PerRecordGradients,
+    Clipping,
+    FlatClip,
+    Geometry,
     RecordLoss,
-    check_bound,
     mean_cross_entropy,
     trainable,
 )
+from hauberk.gradients.choice import PathChoice
 from hauberk.randomness import Randomness
-from hauberk.training.optimisation import AveragedWeights, Optimisation
+from hauberk.training.noise import SumNoise
+from hauberk.training.optimisation import AveragedWeights, Optimisation, ScheduledOptimizer
 from hauberk.training.sampling import PoissonSampler
 from hauberk.training.views import NoisyViews
 
@@ -45,6 +50,9 @@ class PrivateTrainer:
     Guarantee: the sequence of all weights it produces is ``plan.epsilon()``, ``plan.delta`` differentially
     private for adding or removing one record, if ``randomness`` is unknown to the adversary (Abadi et al.
     2016, Algorithm 1, with Poisson sampling, a noisy sum and a constant divisor).
+
+    ``clipping`` is one of `hauberk.gradients` or a number, the bound of a flat clip. ``geometry`` shapes
+    clipping and noise. ``memory`` (bytes) limits the working memory of a step.
     """
 
     def __init__(
@@ -55,45 +63,29 @@ class PrivateTrainer:
         *,
         plan: PrivacyPlan,
         views: NoisyViews,
-        clip: float,
+        clipping: Clipping | float,
         optimisation: Optimisation,
         randomness: Randomness,
+        geometry: Geometry | None = None,
         loss: RecordLoss = mean_cross_entropy,
+        memory: int | None = None,
+        path: PathChoice = "auto",
     ) -> None:
-        check_bound(clip)
         if len(x) != len(y) or len(x) >= RECORD_LIMIT:
             raise RequestError(f"{len(x)} inputs and {len(y)} labels do not make a training set")
         self.model, self.plan, self.ledger, self.step = model, plan, Ledger(), 0
-        self._x, self._y, self._views, self._clip = x, y, views, clip
-        self._optimisation, self._randomness = optimisation, randomness
+        self.clipping = FlatClip(float(clipping)) if isinstance(clipping, int | float) else clipping
+        self._x, self._y, self._views, self._randomness = x, y, views, randomness
         self._device = next(iter(trainable(model).values()), torch.empty(0)).device
-        self._gradients = PerRecordGradients(model, loss)
-        self._refuse_unfit_model()
+        self._gradients = ClippedGradients(
+            model, loss, clipping=self.clipping, geometry=geometry, memory=memory, path=path
+        )
+        # a model that cannot work is told apart from a bug before the first record is touched
+        self._gradients.prepare(torch.zeros(1, views.views, *x.shape[1:], device=self._device))
+        self._noise = SumNoise(plan, self.clipping, randomness)
         self._sampler = PoissonSampler(plan, held=len(x), randomness=randomness)
-        self.optimizer = optimisation.optimizer(model)
+        self.optimizer = ScheduledOptimizer(optimisation, model, steps=plan.steps)
         self.average = AveragedWeights(trainable(model), optimisation.averaging)
-
-    def _refuse_unfit_model(self) -> None:
-        """Try the per-record gradient on zeros, so that a model that cannot work is told apart from a bug."""
-        blank = torch.zeros(1, self._views.views, *self._x.shape[1:], device=self._device)
-        try:
-            self._gradients.per_record(blank, torch.zeros(1, dtype=torch.int64, device=self._device))
-        except (RuntimeError, IndexError, ValueError, TypeError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RequestError(f"this model has no per-record gradient here: {reason}") from error
-
-    def _noisy_sum(self, clipped: ClippedSum) -> dict[str, Tensor]:
-        """Add N(0, (noise multiplier * sensitivity)^2) to every coordinate of the sum."""
-        if not self.plan.private:
-            return clipped.gradients
-        deviation = self.plan.noise_multiplier * clipped.sensitivity
-        count = sum(gradient.numel() for gradient in clipped.gradients.values())
-        noise = self._randomness.normals(step=self.step, count=count, device=self._device)
-        parts = noise.split([gradient.numel() for gradient in clipped.gradients.values()])
-        return {
-            name: (gradient.double() + deviation * part.view_as(gradient)).to(gradient.dtype)
-            for (name, gradient), part in zip(clipped.gradients.items(), parts, strict=True)
-        }
 
     def _clipped_sum(self) -> ClippedSum:
         chosen = self._sampler.sample(self.step).to(self._x.device)
@@ -104,20 +96,24 @@ class PrivateTrainer:
         cuda = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             torch.manual_seed(self._randomness.layer_seed(step=self.step))
-            return self._gradients.clipped_sum(views, y, bound=self._clip)
+            return self._gradients.clipped_sum(views, y)
 
     def advance(self) -> StepDone:
         """One step."""
         clipped = self._clipped_sum()
         self.ledger.record(self.plan.event(steps=1))
-        noisy = self._noisy_sum(clipped)
-        for name, weight in self.model.named_parameters():
-            if name in noisy:
-                weight.grad = noisy[name] / self.plan.batch
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._optimisation.lr_at(self.step, self.plan.steps)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        released = self._noise.release(clipped, self.step)
+        shaped = released.gradients
+        if self._gradients.geometry is not None:
+            shaped = self._gradients.geometry.restored(shaped)
+        self.optimizer.apply({name: each / self.plan.batch for name, each in shaped.items()}, self.step)
+        if isinstance(self.clipping, AdaptiveClip) and released.count_normal is not None:
+            self.clipping.follow(
+                records=clipped.records,
+                clipped=clipped.clipped,
+                normal=released.count_normal,
+                batch=self.plan.batch,
+            )
         self.average.update(trainable(self.model), self.step)
         self.step += 1
         return StepDone(step=self.step, private=clipped)

@@ -1,0 +1,32 @@
+"""Linear layers: ``gradient_i = sum_t b_it a_it^T`` over the positions and views of record ``i``."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from hauberk.gradients.contributions import Materialised, OuterProducts, PerRecordGradient
+from hauberk.gradients.rules.registry import LayerCall, gradient_rule
+
+_READ_AND_WRITE = 8.0
+"""Writing a gradient and reading it twice costs about as much as this many multiply-adds per number."""
+
+
+def outer_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
+    """Ghost norms cost ``T^2 (D + O)`` beyond the plain sum; gradients in memory ``D O`` numbers."""
+    return positions**2 * (inputs + outputs) < _READ_AND_WRITE * inputs * outputs
+
+
+@gradient_rule(nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear)
+def linear_gradients(call: LayerCall) -> dict[str, PerRecordGradient]:
+    found: dict[str, PerRecordGradient] = {}
+    gradients = call.per_record(call.output_gradient).flatten(1, -2)
+    if "weight" in call.wanted:
+        inputs = call.per_record(call.input).flatten(1, -2)
+        products = OuterProducts(inputs, gradients, call.layer.weight.shape)  # type: ignore[arg-type]
+        if outer_is_cheaper(gradients.shape[1], inputs.shape[2], gradients.shape[2]):
+            found["weight"] = products
+        else:
+            found["weight"] = Materialised(products.materialised())
+    if "bias" in call.wanted:
+        found["bias"] = Materialised(gradients.sum(1))
+    return found

@@ -1,0 +1,64 @@
+"""Privacy noise on a clipped sum: the Gaussian mechanism, drawn from the run's randomness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torch import Tensor
+
+from hauberk.accounting import PrivacyPlan
+from hauberk.gradients import AdaptiveClip, ClippedSum, Clipping
+from hauberk.mechanisms import AnalyticGaussian
+from hauberk.randomness import Randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released:
+    """What a step gives away."""
+
+    gradients: dict[str, Tensor]
+    count_normal: float | None  # the standard normal beside the count of an adaptive clipping
+
+
+class SumNoise:
+    """Adds ``N(0, (noise multiplier * sensitivity)^2)`` to every coordinate of a clipped sum.
+
+    Guarantee: a step releases no more than one Gaussian release with the plan's noise multiplier. Where the
+    clipping also releases a count from the same sample, the gradient's noise is raised so that both together
+    are that one release.
+    """
+
+    def __init__(self, plan: PrivacyPlan, clipping: Clipping, randomness: Randomness) -> None:
+        self._plan, self._clipping, self._randomness = plan, clipping, randomness
+        self._counts = isinstance(clipping, AdaptiveClip) and plan.private
+        self.noise_multiplier = plan.noise_multiplier
+        if isinstance(clipping, AdaptiveClip) and plan.private:
+            self.noise_multiplier = clipping.gradient_noise_multiplier(plan.noise_multiplier)
+
+    @cached_property
+    def _of_unit_sums(self) -> AnalyticGaussian:
+        return AnalyticGaussian.of_multiplier(
+            noise_multiplier=self.noise_multiplier, sensitivity=1.0, delta=self._plan.delta
+        )
+
+    def mechanism(self, sensitivity: float) -> AnalyticGaussian:
+        """The mechanism for a sum of this sensitivity."""
+        sigma = self.noise_multiplier * sensitivity
+        return replace(self._of_unit_sums, sensitivity=sensitivity, sigma=sigma)
+
+    def release(self, clipped: ClippedSum, step: int) -> Released:
+        if not self._plan.private:
+            count_normal = 0.0 if isinstance(self._clipping, AdaptiveClip) else None
+            return Released(gradients=clipped.gradients, count_normal=count_normal)
+        sizes = [gradient.numel() for gradient in clipped.gradients.values()]
+        device = next(iter(clipped.gradients.values())).device
+        normals = self._randomness.normals(step=step, count=sum(sizes) + self._counts, device=device)
+        noise = self.mechanism(clipped.sensitivity).shaped(normals)
+        noisy = {
+            name: (gradient.double() + part.view_as(gradient)).to(gradient.dtype)
+            for (name, gradient), part in zip(
+                clipped.gradients.items(), noise.split([*sizes, int(self._counts)]), strict=False
+            )
+        }
+        return Released(gradients=noisy, count_normal=float(normals[-1]) if self._counts else None)
