@@ -49,13 +49,18 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from hauberk import models
+from hauberk.accounting import PrivacyPlan
 from hauberk.files import read_json, write_json
 from hauberk.gradients import ClippedGradients, FlatClip
 from hauberk.randomness import SystemRandomness
+from hauberk.training import Optimisation
+from hauberk.training.noise import SumNoise
+from hauberk.training.optimisation import ScheduledOptimizer
 
 RESULTS = Path(__file__).parent / "results"
 CLIP = 0.1
 NOISE_MULTIPLIER = 1.0
+LEARNING_RATE, MOMENTUM = 0.01, 0.9
 VIEWS = 8
 QUICK_BATCH = 2
 
@@ -89,7 +94,7 @@ leftovers lie in the others' memory.
 
 
 def sgd(model: nn.Module) -> torch.optim.SGD:
-    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
 
 
 def plain(model: nn.Module, views: Tensor, labels: Tensor, micro_batch: int) -> tuple[Step, int]:
@@ -106,21 +111,21 @@ def plain(model: nn.Module, views: Tensor, labels: Tensor, micro_batch: int) -> 
 
 
 def hauberk(model: nn.Module, views: Tensor, labels: Tensor, _: int) -> tuple[Step, int]:
+    batch = len(labels)
     engine = ClippedGradients(model, clipping=FlatClip(CLIP))
     engine.prepare(views)
-    randomness, optimizer = SystemRandomness(), sgd(model)
+    plan = PrivacyPlan(
+        records=10 * batch, batch=batch, epochs=10, noise_multiplier=NOISE_MULTIPLIER, delta=1e-5
+    )
+    noise = SumNoise(plan, engine.clipping, SystemRandomness())
+    optimizer = ScheduledOptimizer(
+        Optimisation(lr=LEARNING_RATE, momentum=MOMENTUM, schedule="constant"), model, steps=1
+    )
 
     def step() -> None:
-        clipped = engine.clipped_sum(views, labels)
-        sizes = [gradient.numel() for gradient in clipped.gradients.values()]
-        normals = randomness.normals(step=0, count=sum(sizes), device=labels.device).split(sizes)
-        drawn = dict(zip(clipped.gradients, normals, strict=True))
-        deviation = NOISE_MULTIPLIER * clipped.sensitivity
-        for name, weight in model.named_parameters():
-            noisy = clipped.gradients[name].double() + deviation * drawn[name].view_as(weight)
-            weight.grad = noisy.to(weight.dtype) / len(labels)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        noisy = noise.release(engine.clipped_sum(views, labels), 0).gradients
+        means = torch._foreach_div(list(noisy.values()), batch)
+        optimizer.apply(dict(zip(noisy, means, strict=True)), 0)
 
     return step, min(engine.records_at_a_time(), len(labels))
 
@@ -295,9 +300,11 @@ class Measurement:
         step()
         return (_peak_kilobytes() - before) * 1024 / 1e6
 
-    def memory(self, name: str, micro_batch: int, step: Step) -> float:
+    def memory(self, name: str, micro_batch: int) -> float:
         if self.device.type == "cuda" or self.quick:
-            return self.peak_memory_mb(step)
+            # a fresh start: what a contender keeps between steps (recorded graphs) belongs to its need
+            fresh, _ = self.make(CONTENDERS[name], micro_batch)
+            return self.peak_memory_mb(fresh)
         command = [sys.executable, __file__, "--memory-of", self.network, name, str(micro_batch)]
         done = subprocess.run([*command, "--device", "cpu"], capture_output=True, text=True)
         if done.returncode:
@@ -314,7 +321,8 @@ class Measurement:
         for size in candidates:
             with reported(f"{name} on {self.network} at micro-batch {size}"):
                 step, _ = self.make(CONTENDERS[name], size)
-                times[size] = min(self.seconds(step) for _ in range(2))
+                tries = 8 if self.device.type == "cuda" else 2  # the first ones there set libraries up
+                times[size] = min(self.seconds(step) for _ in range(tries))
         return min(times, key=times.__getitem__, default=None)
 
     def rows(self, names: Sequence[str], repetitions: int) -> list[dict[str, object]]:
@@ -338,7 +346,7 @@ class Measurement:
                     del steps[name]
         medians = {name: statistics.median(times[name]) for name in steps}
         rows: list[dict[str, object]] = []
-        for name, (step, micro_batch) in steps.items():
+        for name, (_, micro_batch) in steps.items():
             baseline = CONTENDERS[name].baseline
             with reported(f"{name} on {self.network}"):
                 if baseline not in medians:
@@ -349,7 +357,7 @@ class Measurement:
                     "contender": name,
                     "seconds": medians[name],
                     "ratio_to_plain": medians[name] / medians[baseline],
-                    "peak_memory_mb": self.memory(name, micro_batch, step),
+                    "peak_memory_mb": self.memory(name, micro_batch),
                     "batch": self.batch,
                     "micro_batch": micro_batch,
                     "repetitions": repetitions,

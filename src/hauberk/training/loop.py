@@ -106,7 +106,8 @@ class PrivateTrainer:
         shaped = released.gradients
         if self._gradients.geometry is not None:
             shaped = self._gradients.geometry.restored(shaped)
-        self.optimizer.apply({name: each / self.plan.batch for name, each in shaped.items()}, self.step)
+        means = torch._foreach_div(list(shaped.values()), self.plan.batch)
+        self.optimizer.apply(dict(zip(shaped, means, strict=True)), self.step)
         if isinstance(self.clipping, AdaptiveClip) and released.count_normal is not None:
             self.clipping.follow(
                 records=clipped.records,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from hauberk.accounting import PrivacyPlan
@@ -51,14 +52,15 @@ class SumNoise:
         if not self._plan.private:
             count_normal = 0.0 if isinstance(self._clipping, AdaptiveClip) else None
             return Released(gradients=clipped.gradients, count_normal=count_normal)
-        sizes = [gradient.numel() for gradient in clipped.gradients.values()]
-        device = next(iter(clipped.gradients.values())).device
-        normals = self._randomness.normals(step=step, count=sum(sizes) + self._counts, device=device)
-        noise = self.mechanism(clipped.sensitivity).shaped(normals)
-        noisy = {
-            name: (gradient.double() + part.view_as(gradient)).to(gradient.dtype)
-            for (name, gradient), part in zip(
-                clipped.gradients.items(), noise.split([*sizes, int(self._counts)]), strict=False
-            )
-        }
-        return Released(gradients=noisy, count_normal=float(normals[-1]) if self._counts else None)
+        parts = list(clipped.gradients.values())
+        sums = torch.cat([part.flatten() for part in parts])  # a few large steps, not many small ones
+        normals = self._randomness.normals(step=step, count=len(sums) + self._counts, device=sums.device)
+        noise = self.mechanism(clipped.sensitivity).shaped(normals[: len(sums)])
+        noisy = (sums.double() + noise).to(sums.dtype).split([part.numel() for part in parts])
+        return Released(
+            gradients={
+                name: each.view_as(part).to(part.dtype)
+                for (name, part), each in zip(clipped.gradients.items(), noisy, strict=True)
+            },
+            count_normal=float(normals[-1]) if self._counts else None,
+        )

@@ -144,7 +144,7 @@ def _weight_gradients(
         images = images.narrow(axis, 0, min(images.shape[axis], step * (count - 1) + gap * (size - 1) + 1))
     positions = window.positions * (len(images) // records)
     patch = math.prod(window.kernel) * images.shape[-1]
-    if window.groups == 1 and outer_is_cheaper(positions, patch, maps.shape[1]):
+    if window.groups == 1 and outer_is_cheaper(positions, patch, maps.shape[1], maps.device):
 
         def kernel(factors: Tensor) -> Tensor:
             nothing = [0] * len(window.stride)
