@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow check bench bench-gradients docs clean help
+.PHONY: demo test test-slow check bench bench-gradients bench-demo docs clean help
 
 help:
 	@echo "make demo       train, certify and attack a digit classifier; writes runs/demo/report.html"
@@ -44,10 +44,13 @@ test: check
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
 
-bench: bench-gradients
+bench: bench-gradients bench-demo
 
 bench-gradients: .venv/installed-dev
 	$(BIN)/python benchmarks/gradients.py
+
+bench-demo: .venv/installed-dev
+	$(BIN)/python benchmarks/demo.py
 
 docs: .venv/installed
 	$(BIN)/python tools/screenshot.py

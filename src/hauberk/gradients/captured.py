@@ -46,7 +46,9 @@ class CapturedPasses:
     """Replays ``run``; one graph per padded size, the least recently used one makes room."""
 
     def __init__(self, model: nn.Module, run: Pass) -> None:
-        self._model, self._run = model, run
+        self._run = run
+        self._tensors = [*model.parameters(), *model.buffers()]
+        self._layers = list(model.modules())
         self._graphs: OrderedDict[int, _Graph] = OrderedDict()
         self._state: tuple[object, ...] = ()
 
@@ -66,9 +68,8 @@ class CapturedPasses:
 
     def _model_state(self) -> tuple[object, ...]:
         return (
-            *((weight.data_ptr(), weight.requires_grad) for weight in self._model.parameters()),
-            *(buffer.data_ptr() for buffer in self._model.buffers()),
-            *(layer.training for layer in self._model.modules()),
+            *((tensor.data_ptr(), tensor.requires_grad) for tensor in self._tensors),
+            *(layer.training for layer in self._layers),
         )
 
 

@@ -114,13 +114,19 @@ class ClippedGradients:
         """
         if self._path is None:
             self.prepare(views)
-        total = {name: torch.zeros_like(weight) for name, weight in trainable(self._model).items()}
+        total: dict[str, Tensor] = {}
         facts, finite = [], []
         for part in even_parts(len(labels), self.records_at_a_time()):
             outcome = self._pass(_rows(views, part), labels[part])
-            torch._foreach_add_(list(total.values()), [outcome.sums[name] for name in total])
+            sums = list(outcome.sums.values())
+            if total:
+                torch._foreach_add_(list(total.values()), sums)
+            else:  # a copy: the next pass may overwrite these
+                total = dict(zip(outcome.sums, torch._foreach_mul(sums, 1.0), strict=True))
             facts.append(outcome.facts)
             finite.append(outcome.finite)
+        if not total:
+            total = {name: torch.zeros_like(weight) for name, weight in trainable(self._model).items()}
         clipped, unbounded, loss = torch.stack(facts).sum(0).tolist() if facts else (0, 0, 0.0)
         if unbounded:  # 0 * NaN is NaN: a factor of zero does not silence a record, leaving it out does
             keep = torch.cat(finite)

@@ -31,7 +31,7 @@ class Comfort:
 CPU = Comfort(together=224 * 2**20, one_tensor=30 * 2**20)
 # An accelerator wants work for all its units at once, and more where many views share one gradient.
 ACCELERATOR = Comfort(together=3500 * 2**20, one_tensor=4 * 2**30)
-_MORE_FOR_VIEWS = 4
+_MORE_FOR_VIEWS = 6
 
 
 def parse_memory(text: str) -> int:

@@ -22,6 +22,7 @@ from hauberk.certify import Smoothed
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.gradients import Clipping, FlatClip, refuse_record_mixing
+from hauberk.gradients.choice import PathChoice
 from hauberk.methods.run import Run, as_dataset, base_accuracy
 from hauberk.progress import Progress, silent
 from hauberk.randomness import SystemRandomness, choose_randomness
@@ -39,8 +40,8 @@ class PrivateSmoothing:
 
     ``sigma`` is both the noise of the training copies and that of the smoothed classifier. ``clipping`` (a
     number: a flat l2 bound) bounds each record's gradient; ``memory`` limits, in bytes, what a step works
-    with. ``seed`` governs evaluation; ``noise_seed`` makes training repeatable and
-    thereby gives up every privacy proof.
+    with; ``path`` insists on the fast or the general gradients, which agree. ``seed`` governs evaluation;
+    ``noise_seed`` makes training repeatable and thereby gives up every privacy proof.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class PrivateSmoothing:
         clipping: Clipping | float = 0.1,
         optimisation: Optimisation = DEFAULT_OPTIMISATION,
         memory: int | None = None,
+        path: PathChoice = "auto",
         seed: int = 0,
         noise_seed: int | None = None,
     ) -> None:
@@ -62,7 +64,7 @@ class PrivateSmoothing:
         self.model, self.plan, self.sigma = model, plan, sigma
         self.clipping = FlatClip(float(clipping)) if isinstance(clipping, int | float) else clipping
         self.views = NoisyViews(sigma=sigma, views=views)
-        self.optimisation, self.memory = optimisation, memory
+        self.optimisation, self.memory, self.path = optimisation, memory, path
         self.seed, self.noise_seed = seed, noise_seed
 
     def fit(
@@ -102,6 +104,7 @@ class PrivateSmoothing:
             optimisation=self.optimisation,
             randomness=randomness,
             memory=self.memory,
+            path=self.path,
         )
         journal = Journal(
             trainer,

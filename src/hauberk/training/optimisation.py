@@ -94,14 +94,14 @@ class ScheduledOptimizer:
     """One private gradient in, one step out."""
 
     def __init__(self, optimisation: Optimisation, model: nn.Module, *, steps: int) -> None:
-        self._optimisation, self._model, self._steps = optimisation, model, steps
+        self._optimisation, self._steps = optimisation, steps
+        self._named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         self.optimizer = optimisation.build(model)
         self._full_rates = [group["lr"] for group in self.optimizer.param_groups]
 
     def apply(self, gradients: Mapping[str, Tensor], step: int) -> None:
-        for name, weight in self._model.named_parameters():
-            if name in gradients:
-                weight.grad = gradients[name]
+        for name, weight in self._named.items():
+            weight.grad = gradients[name]
         factor = self._optimisation.lr_factor(step, self._steps)
         for group, rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
             group["lr"] = rate * factor
@@ -133,7 +133,7 @@ class ScheduledOptimizer:
                 self.optimizer.state[weights[index]][key] = here
 
     def _weights(self) -> list[nn.Parameter]:
-        return [weight for weight in self._model.parameters() if weight.requires_grad]
+        return list(self._named.values())
 
 
 class AveragedWeights:
