@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from hauberk.errors import RequestError
-from hauberk.gradients.contributions import PerRecordGradient
+from hauberk.gradients.contributions import Materialised, PerRecordGradient
 
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
     """A public positive scale for every coordinate: clip ``g / s``, add round noise, multiply by ``s``.
+
+    With a public ``centre`` ``c`` the clipped gradient is ``(g - c) / s``, and ``c`` is added to the noisy
+    mean in the end (AdaClip).
 
     Guarantee: exactly that of the clipping beneath it. The scales are public constants (or were released
     privately before), so dividing and multiplying by them is pre- and post-processing; coordinate ``j`` of
@@ -24,6 +27,7 @@ class Geometry:
     """
 
     scales: Mapping[str, Tensor | float]
+    centre: Mapping[str, Tensor] | None = None
 
     def __post_init__(self) -> None:
         for name, scale in self.scales.items():
@@ -46,18 +50,25 @@ class Geometry:
     def divided(
         self, gradients: Mapping[str, PerRecordGradient], like: Mapping[str, Tensor]
     ) -> dict[str, PerRecordGradient]:
-        """Per-record gradients ``g / s``."""
-        return {
-            name: gradient.scaled(self._scale(name, like).reciprocal()) if name in self.scales else gradient
-            for name, gradient in gradients.items()
-        }
+        """Per-record gradients ``(g - c) / s``."""
+        divided = dict(gradients)
+        for name, gradient in gradients.items():
+            if self.centre is not None and name in self.centre:
+                gradient = Materialised(gradient.materialised() - self.centre[name].to(like[name]))
+            if name in self.scales:
+                gradient = gradient.scaled(self._scale(name, like).reciprocal())
+            divided[name] = gradient
+        return divided
 
-    def restored(self, released: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A noisy sum, multiplied by ``s``."""
-        return {
-            name: value * self._scale(name, released) if name in self.scales else value
-            for name, value in released.items()
-        }
+    def restored(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A noisy mean, multiplied by ``s`` and put back around the centre."""
+        restored = dict(means)
+        for name, mean in means.items():
+            if name in self.scales:
+                restored[name] = mean * self._scale(name, means)
+            if self.centre is not None and name in self.centre:
+                restored[name] = restored[name] + self.centre[name].to(mean)
+        return restored
 
     def _scale(self, name: str, like: Mapping[str, Tensor]) -> Tensor:
         return torch.as_tensor(self.scales[name]).to(like[name])

@@ -23,6 +23,8 @@ def save_checkpoint(trainer: PrivateTrainer, path: Path, *, view_key: Key) -> No
     tensors = {f"weights/{name}": weight for name, weight in trainable(trainer.model).items()}
     tensors |= {f"average/{name}": weight for name, weight in trainer.average.values.items()}
     tensors |= {f"optimizer/{name}": value for name, value in trainer.optimizer.state().items()}
+    if trainer.shaping is not None:
+        tensors |= {f"shaping/{name}": value for name, value in trainer.shaping.state().items()}
     if isinstance(trainer.clipping, AdaptiveClip):
         tensors["clipping/bound"] = torch.tensor(trainer.clipping.bound, dtype=torch.float64)
     write_tensors(path, tensors, {"step": str(trainer.step), "view_key": json.dumps(view_key)})
@@ -54,6 +56,9 @@ def restore_checkpoint(trainer: PrivateTrainer, path: Path) -> None:
     trainer.optimizer.restore(
         {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     )
+    if trainer.shaping is not None:
+        for name, value in trainer.shaping.state().items():
+            value.copy_(tensors[f"shaping/{name}"])
     if isinstance(trainer.clipping, AdaptiveClip):
         trainer.clipping.bound = float(tensors["clipping/bound"])
     trainer.step = step

@@ -31,6 +31,7 @@ from hauberk.randomness import Randomness
 from hauberk.training.noise import SumNoise
 from hauberk.training.optimisation import AveragedWeights, Optimisation, ScheduledOptimizer
 from hauberk.training.sampling import PoissonSampler
+from hauberk.training.shaping import Shaping
 from hauberk.training.views import NoisyViews
 
 RECORD_LIMIT = 2**32  # record identities fill one 32-bit counter of the view noise
@@ -52,7 +53,8 @@ class PrivateTrainer:
     2016, Algorithm 1, with Poisson sampling, a noisy sum and a constant divisor).
 
     ``clipping`` is one of `hauberk.gradients` or a number, the bound of a flat clip. ``geometry`` shapes
-    clipping and noise. ``memory`` (bytes) limits the working memory of a step.
+    clipping and noise, once and for all; ``shaping`` does so by what has been released before. ``memory``
+    (bytes) limits the working memory of a step.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class PrivateTrainer:
         optimisation: Optimisation,
         randomness: Randomness,
         geometry: Geometry | None = None,
+        shaping: Shaping | None = None,
         loss: RecordLoss = mean_cross_entropy,
         memory: int | None = None,
         path: PathChoice = "auto",
@@ -77,6 +80,10 @@ class PrivateTrainer:
         self.clipping = FlatClip(float(clipping)) if isinstance(clipping, int | float) else clipping
         self._x, self._y, self._views, self._randomness = x, y, views, randomness
         self._device = next(iter(trainable(model).values()), torch.empty(0)).device
+        if shaping is not None and geometry is not None:
+            raise RequestError("give a geometry or a shaping, which has one of its own, not both")
+        self.shaping = shaping
+        geometry = geometry if shaping is None else shaping.geometry
         self._gradients = ClippedGradients(
             model, loss, clipping=self.clipping, geometry=geometry, memory=memory, path=path
         )
@@ -103,11 +110,13 @@ class PrivateTrainer:
         clipped = self._clipped_sum()
         self.ledger.record(self.plan.event(steps=1))
         released = self._noise.release(clipped, self.step)
-        shaped = released.gradients
+        divided = torch._foreach_div(list(released.gradients.values()), self.plan.batch)
+        means = dict(zip(released.gradients, divided, strict=True))
         if self._gradients.geometry is not None:
-            shaped = self._gradients.geometry.restored(shaped)
-        means = torch._foreach_div(list(shaped.values()), self.plan.batch)
-        self.optimizer.apply(dict(zip(shaped, means, strict=True)), self.step)
+            means = self._gradients.geometry.restored(means)
+        self.optimizer.apply(means, self.step)
+        if self.shaping is not None:
+            self.shaping.observe(means, self._noise.deviation(clipped.sensitivity) / self.plan.batch)
         if isinstance(self.clipping, AdaptiveClip) and released.count_normal is not None:
             self.clipping.follow(
                 records=clipped.records,

@@ -43,9 +43,13 @@ class SumNoise:
             noise_multiplier=self.noise_multiplier, sensitivity=1.0, delta=self._plan.delta
         )
 
+    def deviation(self, sensitivity: float) -> float:
+        """Of the noise on every coordinate of the sum."""
+        return self.noise_multiplier * sensitivity
+
     def mechanism(self, sensitivity: float) -> AnalyticGaussian:
         """The mechanism for a sum of this sensitivity."""
-        sigma = self.noise_multiplier * sensitivity
+        sigma = self.deviation(sensitivity)
         return replace(self._of_unit_sums, sensitivity=sensitivity, sigma=sigma)
 
     def release(self, clipped: ClippedSum, step: int) -> Released:
