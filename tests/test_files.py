@@ -74,6 +74,84 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_the_file_before_is_kept_if_it_is_asked_for(tmp_path: Path) -> None:
+    path, previous = tmp_path / "file", tmp_path / "before"
+    files.write_bytes(path, b"1", previous=previous)
+    assert os.listdir(tmp_path) == ["file"]
+    for number in (b"2", b"3"):
+        before = path.read_bytes()
+        files.write_bytes(path, number, previous=previous)
+        assert (path.read_bytes(), previous.read_bytes()) == (number, before)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_of_two_generations_one_is_always_there(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, previous = tmp_path / "file", tmp_path / "before"
+    for content in (b"1", b"2"):
+        files.write_bytes(path, content, previous=previous)
+    replace, calls = os.replace, []
+
+    def sometimes(*names: Path) -> None:
+        calls.append(names)
+        if len(calls) == failing:
+            raise OSError(5, "Input/output error")
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", sometimes)
+    with pytest.raises(RequestError, match="Input/output error"):
+        files.write_bytes(path, b"3", previous=previous)
+    left = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    assert left == ({"file": b"2", "before": b"1"} if failing == 1 else {"before": b"2"})
+
+
+def test_a_renaming_is_made_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the content, then the name, then the folder that holds the name."""
+    happened: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(descriptor: int) -> None:
+        happened.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "content")
+        fsync(descriptor)
+
+    def noted_replace(*names: Path) -> None:
+        happened.append("name")
+        replace(*names)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    files.write_bytes(tmp_path / "file", b"new")
+    assert happened == ["content", "name", "folder"]
+
+
+@pytest.mark.parametrize(("code", "fatal"), [(22, False), (5, True)])
+def test_a_file_system_that_cannot_sync_folders_will_do(
+    code: int, fatal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def only_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    if fatal:
+        with pytest.raises(RequestError, match="cannot write"):
+            files.write_bytes(tmp_path / "file", b"new")
+    else:
+        files.write_bytes(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_only_unfinished_files_are_cleared_away(tmp_path: Path) -> None:
+    for name in (".events.json.x1.partial", "partial", "mine.partial", ".partial.mine"):
+        (tmp_path / name).write_text("")
+    files.remove_partial(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".partial.mine", "mine.partial", "partial"]
+
+
 @every_writer
 def test_a_folder_that_cannot_be_written_to(name: str, write: Write, tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("")
@@ -175,7 +253,8 @@ def test_tensors_come_back_bit_for_bit(tmp_path: Path) -> None:
         "learned": torch.nn.Parameter(torch.tensor([float("nan"), -0.0, float("inf")])),
     }
     files.write_tensors(tmp_path / "file", tensors, {"step": "3"})
-    back = files.read_tensors(tmp_path / "file")
+    back, facts = files.read_tensors_and_metadata(tmp_path / "file")
+    assert facts == {"step": "3"}
     assert back.keys() == tensors.keys()
     for name, tensor in tensors.items():
         assert back[name].dtype == tensor.dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -17,23 +18,52 @@ from torch import Tensor
 
 from hauberk.errors import RequestError
 
+PARTIAL = ".partial"  # how the names of files end that are still being written
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write atomically and durably: a reader, or a power cut, sees the old file or the new one."""
+
+def write_bytes(path: Path, content: bytes, *, previous: Path | None = None) -> None:
+    """Write atomically and durably: a reader, or a power cut, sees the old file or the new one.
+
+    With ``previous`` the file that stood at ``path`` is kept under that name: at every moment one of the two
+    names holds a file that was once written completely.
+    """
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
         try:
             with os.fdopen(descriptor, "wb") as handle:
                 handle.write(content)
                 handle.flush()
                 os.fsync(handle.fileno())
             os.chmod(temporary, 0o600 if path.parent.name == "private" else 0o644)
+            if previous is not None and path.exists():
+                os.replace(path, previous)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
+        _sync_folder(path.parent)
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renaming survive a power cut; file systems that cannot do that are left to their own order."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_partial(folder: Path) -> None:
+    """Clear away what a killed process had not finished writing in this folder."""
+    for path in folder.glob(f".*{PARTIAL}"):
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -63,17 +93,29 @@ def read_json(path: Path) -> Any:
 
 
 def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    previous: Path | None = None,
 ) -> None:
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_bytes(path, tensors_to_bytes(plain, metadata=dict(metadata or {})))
+    write_bytes(path, tensors_to_bytes(plain, metadata=dict(metadata or {})), previous=previous)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    return read_tensors_and_metadata(path)[0]
+
+
+def read_tensors_and_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What `write_tensors` wrote, from one reading of the file."""
     try:
-        loaded: dict[str, Tensor] = tensors_from_bytes(path.read_bytes())
+        content = path.read_bytes()
+        tensors: dict[str, Tensor] = tensors_from_bytes(content)
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:  # KeyError: a kind of number that torch does not know
         raise RequestError(f"{path} is damaged or no safetensors file: {error}") from error
-    return loaded
+    # safetensors gives metadata of files only, not of bytes; it has just found this header to be in order
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return tensors, header.get("__metadata__") or {}

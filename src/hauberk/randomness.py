@@ -2,9 +2,9 @@
 
 Three kinds of randomness drive private training, and they have different needs:
 
-- *privacy noise* and *sampling coins* carry the guarantee. They come from the operating system, so that
-  nobody can replay them. (A ``torch.Generator`` would not do: torch's CPU generator keeps only 32 bits of
-  its seed, few enough to try them all against a released gradient.)
+- *privacy noise* and *sampling coins* carry the guarantee. They come from a cryptographic generator that the
+  operating system seeds, so that nobody can replay them. (A ``torch.Generator`` would not do: torch's CPU
+  generator keeps only 32 bits of its seed, few enough to try them all against a released gradient.)
 - *view noise* (the noisy copies of a record) must depend on nothing but the step and the record itself, so
   that adding a neighbour does not shift anybody else's noise. A counter-based generator gives exactly that:
   the noise of (step, record, view) is a pure function of a key.
@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import ssl
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -29,6 +30,7 @@ _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
+_PIECE = 1 << 17
 
 Key = tuple[int, int]
 
@@ -105,10 +107,26 @@ def _philox_normals(key: Key, *, step: int, count: int, device: torch.device) ->
 
 
 def _system_words(count: int) -> Tensor:
-    """``count`` uniform 64-bit integers from the operating system (as signed int64)."""
+    """``count`` uniform 64-bit integers (as signed int64).
+
+    From OpenSSL's generator, a cryptographic one (AES-256 in counter mode) that the operating system seeds
+    and reseeds: five times as fast as asking the system for every byte, which took a tenth of a step.
+    """
     if count == 0:
         return torch.empty(0, dtype=torch.int64)
-    return torch.frombuffer(bytearray(os.urandom(8 * count)), dtype=torch.int64)
+    return torch.frombuffer(bytearray(ssl.RAND_bytes(8 * count)), dtype=torch.int64)
+
+
+def _system_normals(count: int) -> Tensor:
+    """``count`` standard normals with 53-bit uniforms in float64, made in pieces that stay in the cache."""
+    normals = torch.empty(count + count % 2, dtype=torch.float64)
+    for start in range(0, len(normals), _PIECE):
+        piece = normals[start : start + _PIECE]
+        bits = _system_words(len(piece)) & 0x1FFFFFFFFFFFFF
+        uniform = (bits.to(torch.float64) + 0.5) * 2.0**-53
+        half = len(piece) // 2
+        torch.cat(_box_muller(uniform[:half], uniform[half:]), out=piece)
+    return normals[:count]
 
 
 class Randomness(Protocol):
@@ -116,8 +134,11 @@ class Randomness(Protocol):
 
     reproducible: bool
 
-    def coins(self, *, step: int, count: int, probability: float) -> Tensor:
-        """``count`` independent Bernoulli draws as a bool tensor on the CPU."""
+    def coins(self, *, step: int, count: int, probability: float, first: int = 0, every: int = 1) -> Tensor:
+        """``count`` independent Bernoulli draws as a bool tensor on the CPU.
+
+        They are the coins of the records ``first``, ``first + every``, ``first + 2 every``, and so on.
+        """
 
     def normals(self, *, step: int, count: int, device: torch.device) -> Tensor:
         """``count`` standard normals for the privacy noise of this step, float64."""
@@ -142,7 +163,7 @@ class SystemRandomness:
     def __init__(self, *, view_key: Key | None = None) -> None:
         self._view_key = view_key or derive_key(os.urandom(32), "views")
 
-    def coins(self, *, step: int, count: int, probability: float) -> Tensor:
+    def coins(self, *, step: int, count: int, probability: float, first: int = 0, every: int = 1) -> Tensor:
         if probability >= 1.0:
             return torch.ones(count, dtype=torch.bool)
         return (_system_words(count) & 0x7FFFFFFFFFFFFFFF) < _threshold(probability)
@@ -155,10 +176,7 @@ class SystemRandomness:
             generator = torch.Generator(device)
             generator.manual_seed(int.from_bytes(os.urandom(8), "little"))
             return torch.randn(count, generator=generator, dtype=torch.float64, device=device)
-        bits = _system_words(count + count % 2) & 0x1FFFFFFFFFFFFF
-        uniform = (bits.to(torch.float64) + 0.5) * 2.0**-53
-        half = len(uniform) // 2
-        return torch.cat(_box_muller(uniform[:half], uniform[half:]))[:count]
+        return _system_normals(count)
 
     def view_key(self) -> Key:
         return self._view_key
@@ -175,9 +193,10 @@ class SeededRandomness:
     def __init__(self, seed: int) -> None:
         self._keys = {purpose: derive_key(seed, purpose) for purpose in ("coins", "noise", "views", "layers")}
 
-    def coins(self, *, step: int, count: int, probability: float) -> Tensor:
+    def coins(self, *, step: int, count: int, probability: float, first: int = 0, every: int = 1) -> Tensor:
         zero = torch.zeros(1, dtype=torch.int64)
-        words = philox(self._keys["coins"], (zero, torch.arange(count), zero + step, zero))
+        records = first + every * torch.arange(count)
+        words = philox(self._keys["coins"], (zero, records, zero + step, zero))
         if probability >= 1.0:
             return torch.ones(count, dtype=torch.bool)
         return (((words[0] & 0x7FFFFFFF) << 32) | words[1]) < _threshold(probability)

@@ -1,6 +1,7 @@
 """Every experiment obeys every law at tiny size: one row in the registry, and it is tested here."""
 
 import json
+from itertools import compress
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,11 @@ def test_rows_fit_columns_and_notes_are_sentences(name: str) -> None:
 
 @each
 def test_the_same_seed_gives_the_same_rows(name: str) -> None:
-    assert EXPERIMENTS[name].run("tiny", 0, silent).rows == tiny(name).rows
+    once, again = tiny(name), EXPERIMENTS[name].run("tiny", 0, silent)
+    repeats = [column not in once.measured for column in once.columns]
+    assert [list(compress(row, repeats)) for row in again.rows] == [
+        list(compress(row, repeats)) for row in once.rows
+    ]
 
 
 def column(result: Result, name: str) -> list[object]:

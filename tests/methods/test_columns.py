@@ -75,7 +75,7 @@ def test_wrong_and_abstaining_inputs_count_as_zero() -> None:
 
 def test_utility_per_class_with_a_class_nobody_tested() -> None:
     columns = utility(
-        certificates([0, 1, ABSTAINED, 3], [0.1, 0.1, 0.0, 0.1]),
+        certificates([0, 1, ABSTAINED, 3], [0.1, 0.1, 0.0, 0.1]).labels,
         np.array([0, 0, 0, 3]),
         classes=4,
         base_accuracy=0.9,

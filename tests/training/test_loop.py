@@ -210,7 +210,7 @@ def test_an_adaptive_clip_follows_the_norms_and_is_paid_by_the_plan() -> None:
     assert each.ledger.events == (each.plan.event(),)
     joint = joint_event(
         [
-            GaussianRelease(sensitivity=1.0, deviation=each._noise.noise_multiplier),
+            GaussianRelease(sensitivity=1.0, deviation=each.noise.noise_multiplier),
             GaussianRelease(sensitivity=0.5, deviation=adaptive.count_deviation),
         ]
     )
@@ -235,7 +235,7 @@ def test_any_optimizer_receives_the_private_gradient(optimizer: object, schedule
     for step in range(each.plan.steps):
         each.advance()
         clipped = reference._clipped_sum()
-        noisy = reference._noise.release(clipped, step).gradients
+        noisy = reference.noise.release(clipped, step).gradients
         for name, weight in reference.model.named_parameters():
             weight.grad = noisy[name] / reference.plan.batch
         by_hand.param_groups[0]["lr"] = full * Optimisation(lr=1, schedule=schedule).lr_factor(

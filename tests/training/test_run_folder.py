@@ -1,6 +1,9 @@
 """Run folders: nothing is overwritten by accident, nothing private lies outside, kills lose nothing."""
 
+import errno
 import json
+import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -12,7 +15,8 @@ from hauberk.accounting import Ledger
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.methods import PrivateSmoothing
-from hauberk.training import RunFolder
+from hauberk.training import RunFolder, journal
+from hauberk.training.checkpoints import CheckpointNotice, read_checkpoint_facts
 
 
 def data(rows: int = 96) -> Dataset:
@@ -55,7 +59,7 @@ def steps(ledger: Ledger) -> int:
     return sum(event.count for event in ledger.events)
 
 
-@pytest.mark.parametrize("after", [5, 8, 11, 15])
+@pytest.mark.parametrize("after", [1, 3, 5, 8, 11, 15, 16])
 def test_an_interrupted_run_resumes_to_the_same_weights_and_never_under_counts(
     tmp_path: Path, after: int
 ) -> None:
@@ -109,7 +113,12 @@ def test_the_private_folder_is_for_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(each.private.stat().st_mode) == 0o700
     for path in each.private.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert {path.name for path in each.private.iterdir()} == {"checkpoint.safetensors", "diagnostics.jsonl"}
+    assert {path.name for path in each.private.iterdir()} == {
+        "checkpoint.safetensors",
+        "checkpoint-previous.safetensors",
+        "diagnostics.jsonl",
+        "lock",
+    }
 
 
 def test_an_existing_run_is_not_overwritten_without_force(tmp_path: Path) -> None:
@@ -133,11 +142,143 @@ def test_force_keeps_what_is_not_a_runs_file(tmp_path: Path) -> None:
     assert (each.path / "notes.txt").read_text() == "mine"
 
 
-def test_a_damaged_checkpoint_is_told_in_one_sentence(tmp_path: Path) -> None:
-    each = interrupted(tmp_path / "run", 6)
+def test_a_damaged_checkpoint_is_passed_over_and_two_cost_one_sentence(tmp_path: Path) -> None:
+    whole = method().fit(data())
+    each = interrupted(tmp_path / "run", 9)
     each.checkpoint.write_bytes(each.checkpoint.read_bytes()[:-50])
-    with pytest.raises(RequestError, match="damaged"):
-        method().fit(data(), folder=each, resume=True)
+    with pytest.warns(CheckpointNotice, match=r"damaged; training goes on .* after step 4"):
+        run = method().fit(data(), folder=each, resume=True)
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, run.model.state_dict()[name])
+    assert [point.step for point in run.curve] == [4, 8, 12, 16]
+    assert steps(run.ledger) == 12 + 12  # reserved up to 12, then 4 ... 16 once more
+    both = interrupted(tmp_path / "other", 9)
+    for path in both.private.glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(RequestError, match="both checkpoints"):
+        method().fit(data(), folder=both, resume=True)
+    assert steps(both.read_events()) == 12
+
+
+def test_no_step_runs_that_could_not_be_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = folder(tmp_path / "run")
+    ran: list[int] = []
+
+    def fill(stage: str, done: int, total: int) -> None:
+        ran.append(done)
+        if done == 4:  # from now on nothing more fits
+            monkeypatch.setattr(os, "fsync", full)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(
+        RequestError, match="No space left on device; every step that ran is counted"
+    ) as error:
+        method().fit(data(), folder=each, progress=fill)
+    monkeypatch.undo()
+    assert "\n" not in str(error.value)
+    assert ran == [1, 2, 3, 4]
+    assert steps(each.read_events()) == 4
+
+
+def test_within_a_long_epoch_there_are_checkpoints_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(journal, "CHECKPOINT_SHARE", float("inf"))
+    each = interrupted(tmp_path / "run", 7)
+    assert read_checkpoint_facts(each.checkpoint)[0] == 6
+    run = method().fit(data(), folder=each, resume=True)
+    assert steps(run.ledger) == 8 + 2 + 8  # reserved up to 8; from 6 to 8 once more; the rest
+    whole = method().fit(data())
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, run.model.state_dict()[name])
+
+
+def test_within_a_long_epoch_steps_are_reserved_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "RESERVED_STEPS", 3)
+    each = folder(tmp_path / "run")
+    counts: list[int] = []
+    method().fit(data(), folder=each, progress=lambda *_: counts.append(steps(each.read_events())))
+    assert counts == [3, 3, 3, 4, 7, 7, 7, 8, 11, 11, 11, 12, 15, 15, 15, 16]
+
+
+def test_a_run_with_some_repeatable_noise_proves_nothing(tmp_path: Path) -> None:
+    each = interrupted(tmp_path / "run", 6, noise_seed=5)
+    run = method(None).fit(data(), folder=each, resume=True)
+    assert run.ledger.reproducible
+    assert run.curve[-1].epsilon is None
+    other = interrupted(tmp_path / "other", 6, noise_seed=None)
+    run = method(5).fit(data(), folder=other, resume=True)
+    assert run.ledger.reproducible
+    assert other.read_events().reproducible
+
+
+def test_a_new_run_does_not_forget_the_events_of_an_interrupted_one(tmp_path: Path) -> None:
+    each = interrupted(tmp_path / "run", 6)
+    with pytest.raises(RequestError, match="earlier run"):
+        method().fit(data(), folder=each)
+    assert steps(each.read_events()) == 8
+    each.create()
+    assert steps(method().fit(data(), folder=each).ledger) == 16
+
+
+def test_diagnostics_survive_an_interruption(tmp_path: Path) -> None:
+    each = interrupted(tmp_path / "run", 10)
+    method().fit(data(), folder=each, resume=True)
+    assert [row["step"] for row in each.read_diagnostics()] == [4, 8, 12, 16]
+    (each.private / "diagnostics.jsonl").write_text("nonsense")
+    assert each.read_diagnostics() == []
+
+
+def test_what_a_killed_run_left_unfinished_is_cleared_away(tmp_path: Path) -> None:
+    each = interrupted(tmp_path / "run", 6)
+    halves = [each.path / ".events.json.abc.partial", each.private / ".checkpoint.safetensors.abc.partial"]
+    for half in halves:
+        half.write_bytes(b"half")
+    (each.path / ".mine").write_text("no file of the run")
+    method().fit(data(), folder=each, resume=True)
+    assert not any(half.exists() for half in halves)
+    assert (each.path / ".mine").exists()
+
+
+def test_a_folder_that_was_just_being_made_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    RunFolder(path).create()  # and killed before its config.json
+    (path / ".config.json.abc.partial").write_text("{")
+    each = RunFolder.check_free(path, force=False)
+    each.create()
+    assert [found.name for found in path.iterdir()] == ["private"]
+    (path / "private" / "treasure").write_text("not ours")
+    with pytest.raises(RequestError, match="exists already"):
+        RunFolder.check_free(path, force=False)
+
+
+def test_an_earlier_run_that_is_only_half_removed_still_counts_its_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = folder(tmp_path / "finished")
+    method().fit(data(), folder=finished)
+    unlink, calls = os.unlink, 0
+
+    def dying(*words: object, **options: object) -> None:
+        nonlocal calls
+        calls -= 1
+        if calls < 0:
+            raise Killed
+        unlink(*words, **options)
+
+    monkeypatch.setattr(os, "unlink", dying)
+    for number in range(5):
+        each = RunFolder(shutil.copytree(finished.path, tmp_path / f"copy-{number}"))
+        calls = number
+        with pytest.raises(Killed):
+            each.create()
+        assert (each.path / "config.json").exists()  # so --force knows it
+        assert each.begun or not each.trained
 
 
 def test_with_system_noise_a_resumed_run_keeps_its_proof_and_counts_the_lost_steps(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hauberk.cli.screen import messages
 from hauberk.cli.train import demo, train
 from hauberk.errors import RequestError
 from hauberk.gradients import GeneralPathNotice
+from hauberk.training.checkpoints import CheckpointNotice
 from hauberk.version import __version__
 
 app = typer.Typer(
@@ -72,7 +73,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Our own notices as one sentence; everybody else's as Python shows them."""
-    if issubclass(category, GeneralPathNotice):
+    if issubclass(category, (GeneralPathNotice, CheckpointNotice)):
         messages.print(f"hauberk: {message}", style="yellow", highlight=False, markup=False, soft_wrap=True)
     else:
         _show_others(message, category, filename, lineno, file, line)

@@ -91,7 +91,7 @@ def _account_plan(
 
 def methods_list(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
     """The methods, and what each one claims and proves."""
-    rows = [{key: value for key, value in vars(row).items() if key != "build"} for row in METHODS.values()]
+    rows = [{key: value for key, value in vars(row).items() if not callable(value)} for row in METHODS.values()]
     if as_json:
         print_json([{**row, "variants": list(row["variants"])} for row in rows])
         return

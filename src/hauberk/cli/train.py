@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +17,12 @@ from hauberk import models
 from hauberk.accounting import Card
 from hauberk.cli.screen import messages, output, print_json, progress_bars
 from hauberk.errors import RequestError
+from hauberk.gradients import GeneralPathNotice
 from hauberk.methods.settings import CLIPPINGS, read_toml
-from hauberk.methods.training import Prepared, prepare, prepare_resume
+from hauberk.methods.training import Prepared, follow, prepare, prepare_resume
 from hauberk.methods.training import train as train_prepared
 from hauberk.report import card_table, write_report
+from hauberk.training.distribution import ProcessLost, Ranks
 from hauberk.training.optimisation import OPTIMIZERS, SCHEDULES
 
 RUNS = Path("runs")
@@ -43,10 +48,29 @@ def _command_line() -> str:
     return " ".join(["hauberk", *map(shlex.quote, sys.argv[1:])])
 
 
-def finish(prepared: Prepared, *, command: str, resume: bool, as_json: bool) -> None:
+@contextmanager
+def _processes() -> Iterator[Ranks]:
+    """Those that torchrun started, until training has ended; only the leader has anything to say."""
+    with Ranks.from_environment() as ranks:
+        if not ranks.leader:
+            warnings.simplefilter("ignore", GeneralPathNotice)
+        try:
+            yield ranks
+        except ProcessLost as lost:
+            if ranks.leader or lost.step:
+                raise
+            raise typer.Exit(2) from lost  # before the first step the leader says what was wrong
+
+
+def finish(
+    prepared: Prepared, *, command: str, resume: bool, as_json: bool, ranks: Ranks | None = None
+) -> None:
     """Train what was prepared, write card and report, and show the card."""
+    if ranks is not None and not ranks.leader:
+        follow(prepared, ranks)
+        return
     with progress_bars() as progress:
-        _, card = train_prepared(prepared, command=command, resume=resume, progress=progress)
+        _, card = train_prepared(prepared, command=command, resume=resume, progress=progress, ranks=ranks)
     write_report(card, prepared.folder.report)
     show_card(card, prepared.folder.report, as_json=as_json)
 
@@ -89,6 +113,12 @@ def train(
     sigma: Annotated[
         float | None, typer.Option(help="Input noise of training copies and classifier.")
     ] = None,
+    pruned: Annotated[
+        float | None, typer.Option(help="Part of the coordinates that a step leaves out, in [0, 1).")
+    ] = None,
+    share: Annotated[
+        float | None, typer.Option(help="directional --variant paper: budget for the directions (0: w = 1).")
+    ] = None,
     views: Annotated[int | None, typer.Option(help="Noisy copies per record and step.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Expected passes over the data.")] = None,
     batch: Annotated[int | None, typer.Option(help="Expected records per step, and the divisor.")] = None,
@@ -119,8 +149,9 @@ def train(
     """Train a private model, certify it, attack it, and write its guarantee card."""
     if resume is not None:
         _refuse_others_beside_resume()
-        prepared, command = prepare_resume(resume)
-        finish(prepared, command=command, resume=True, as_json=as_json)
+        with _processes() as ranks:
+            prepared, command = prepare_resume(resume, ranks)
+            finish(prepared, command=command, resume=True, as_json=as_json, ranks=ranks)
         return
     check_name(name)
     if quick and size not in (None, Size.quick):
@@ -139,6 +170,8 @@ def train(
         "clip": clip,
         "clipping": clipping,
         "sigma": sigma,
+        "share": share,
+        "pruned": pruned,
         "views": views,
         "epochs": epochs,
         "batch": batch,
@@ -153,8 +186,9 @@ def train(
         "size": "quick" if quick else (None if size is None else size.value),
     }
     settings = {} if config is None else read_toml(config)
-    prepared = prepare(root=RUNS, name=name, force=force, config=settings, options=options)
-    finish(prepared, command=_command_line(), resume=False, as_json=as_json)
+    with _processes() as ranks:
+        prepared = prepare(root=RUNS, name=name, force=force, config=settings, options=options, ranks=ranks)
+        finish(prepared, command=_command_line(), resume=False, as_json=as_json, ranks=ranks)
 
 
 def _refuse_others_beside_resume() -> None:

@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hauberk.experiments import (
+    directional_cifar,
+    directional_cost,
+    directional_mnist,
+    directional_sensitivity,
     directional_truth,
     distortion_rate,
     hgm_figure_1,
@@ -26,6 +30,26 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             source="002 Eqs. 11-13, Table 1",
             summary="claimed against proven epsilon of the closed form, MNIST setting",
             run=directional_truth.run,
+        ),
+        "directional-mnist": Experiment(
+            source="002 Figs. 3a and 4a",
+            summary="accuracy against epochs and epsilon, every generator, as published and sound",
+            run=directional_mnist.run,
+        ),
+        "directional-sensitivity": Experiment(
+            source="002 Figs. 5a, 5d and 6a",
+            summary="accuracy against lot size, pruning ratio and clip value",
+            run=directional_sensitivity.run,
+        ),
+        "directional-cifar": Experiment(
+            source="002 Fig. 4c",
+            summary="accuracy against epsilon on CIFAR-10 with a GroupNorm ResNet-18, gradients pruned",
+            run=directional_cifar.run,
+        ),
+        "directional-cost": Experiment(
+            source="002 Table 2",
+            summary="time per lot of each noise generator",
+            run=directional_cost.run,
         ),
         "distortion-rate": Experiment(
             source="002 section 5, Fig. 2",

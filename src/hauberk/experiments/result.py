@@ -37,6 +37,7 @@ class Result:
     draw: Callable[[Figure], None]
     upper_bounds: tuple[str, ...] = ()
     lower_bounds: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()  # columns that a second run does not repeat: times
 
 
 @dataclass(frozen=True, kw_only=True)

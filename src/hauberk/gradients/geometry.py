@@ -17,7 +17,8 @@ class Geometry:
     """A public positive scale for every coordinate: clip ``g / s``, add round noise, multiply by ``s``.
 
     With a public ``centre`` ``c`` the clipped gradient is ``(g - c) / s``, and ``c`` is added to the noisy
-    mean in the end (AdaClip).
+    mean in the end (AdaClip). A public ``mask`` of zeros and ones leaves coordinates out: of the gradients
+    before clipping, and of the noisy mean.
 
     Guarantee: exactly that of the clipping beneath it. The scales are public constants (or were released
     privately before), so dividing and multiplying by them is pre- and post-processing; coordinate ``j`` of
@@ -28,6 +29,8 @@ class Geometry:
 
     scales: Mapping[str, Tensor | float]
     centre: Mapping[str, Tensor] | None = None
+    mask: Mapping[str, Tensor] | None = None
+    returns_centre: bool = True
 
     def __post_init__(self) -> None:
         for name, scale in self.scales.items():
@@ -57,6 +60,8 @@ class Geometry:
                 gradient = Materialised(gradient.materialised() - self.centre[name].to(like[name]))
             if name in self.scales:
                 gradient = gradient.scaled(self._scale(name, like).reciprocal())
+            if self.mask is not None and name in self.mask:
+                gradient = gradient.scaled(self.mask[name].to(like[name]))
             divided[name] = gradient
         return divided
 
@@ -66,8 +71,10 @@ class Geometry:
         for name, mean in means.items():
             if name in self.scales:
                 restored[name] = mean * self._scale(name, means)
-            if self.centre is not None and name in self.centre:
+            if self.returns_centre and self.centre is not None and name in self.centre:
                 restored[name] = restored[name] + self.centre[name].to(mean)
+            if self.mask is not None and name in self.mask:
+                restored[name] = restored[name] * self.mask[name].to(mean)
         return restored
 
     def _scale(self, name: str, like: Mapping[str, Tensor]) -> Tensor:

@@ -1,9 +1,24 @@
 """One file per method; each reads like its algorithm and is assembled from the rooms below."""
 
 from hauberk.methods import layer_rules as _layer_rules  # noqa: F401  (importing registers the rules)
+from hauberk.methods.adaclip import AdaClip
+from hauberk.methods.base import Method
 from hauberk.methods.catalogue import METHODS, MethodRow
+from hauberk.methods.directional import Directional
+from hauberk.methods.dp_sgd import DPSGD
 from hauberk.methods.private_smoothing import PrivateSmoothing
 from hauberk.methods.run import AuditSettings, Run
 from hauberk.methods.training import load_run
 
-__all__ = ["METHODS", "AuditSettings", "MethodRow", "PrivateSmoothing", "Run", "load_run"]
+__all__ = [
+    "DPSGD",
+    "METHODS",
+    "AdaClip",
+    "AuditSettings",
+    "Directional",
+    "Method",
+    "MethodRow",
+    "PrivateSmoothing",
+    "Run",
+    "load_run",
+]

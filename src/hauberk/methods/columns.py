@@ -34,7 +34,13 @@ RADIUS_STEP = 0.05
 
 
 def privacy_columns(
-    plan: PrivacyPlan, ledger: Ledger, *, source: str, unit: str = "one record"
+    plan: PrivacyPlan,
+    ledger: Ledger,
+    *,
+    source: str,
+    claimed_epsilon: float | None = None,
+    unprovable: str | None = None,
+    unit: str = "one record",
 ) -> PrivacyColumns:
     """Proven from the ledger of executed events; null, with the reason, where nothing can be proven."""
     claimed = proven = None
@@ -42,7 +48,8 @@ def privacy_columns(
     if not plan.private:
         reason = NO_NOISE
     else:
-        claimed = PrivacyClaim(epsilon=plan.epsilon(), delta=plan.delta, source=source)
+        epsilon = plan.epsilon() if claimed_epsilon is None else claimed_epsilon
+        claimed = PrivacyClaim(epsilon=epsilon, delta=plan.delta, source=source)
         if ledger.reproducible:
             reason = SEEDED_NOISE
         else:
@@ -50,7 +57,7 @@ def privacy_columns(
             if ledger.steps < plan.steps:
                 reason = "the recorded events are fewer than the steps that were taken"
             elif bound.epsilon == float("inf"):
-                reason = NO_NOISE
+                reason = unprovable or NO_NOISE
             else:
                 proven = PrivacyProof(epsilon=bound.epsilon, delta=plan.delta, accountant=bound.accountant)
     return PrivacyColumns(
@@ -83,14 +90,14 @@ def robustness_proof(certificates: Certificates, truth: NDArray[np.int64]) -> Ro
 
 
 def utility(
-    certificates: Certificates,
+    answers: NDArray[np.int64],
     truth: NDArray[np.int64],
     *,
     classes: int,
     base_accuracy: float,
     base_tested: int,
 ) -> Utility:
-    correct = certificates.labels == truth
+    correct = answers == truth
     rows = []
     for label in range(classes):
         members = truth == label

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hauberk.accounting import Card, CurvePoint, Exhibits, Ledger, PrivacyPlan, Strip
@@ -18,6 +19,13 @@ from hauberk.methods.columns import ALWAYS_TRUE, privacy_columns, robustness_pro
 from hauberk.progress import Progress, silent
 
 STRIP_LENGTH = 12
+NO_ROBUSTNESS = RobustnessColumns(
+    norm="l2",
+    claimed=None,
+    proven=None,
+    observed=None,
+    reason="this method promises no robustness; private-smoothing does",
+)
 NOT_ATTACKED = "no attack inside the certified radius has been run since the last certification"
 
 
@@ -46,14 +54,18 @@ class AuditSettings:
 
 
 @torch.no_grad()
+def predictions(model: nn.Module, test: Dataset) -> NDArray[np.int64]:
+    """What the network itself answers, without noise."""
+    device = next(model.parameters()).device
+    with evaluation_mode(model):
+        answers = [model(x.to(device)).argmax(1).cpu() for x in test.x.split(1024)]
+    labels: NDArray[np.int64] = torch.cat(answers).numpy()
+    return labels
+
+
 def base_accuracy(model: nn.Module, test: Dataset) -> float:
     """Accuracy of the network itself, without noise."""
-    device = next(model.parameters()).device
-    right = 0
-    with evaluation_mode(model):
-        for x, y in zip(test.x.split(1024), test.y.split(1024), strict=True):
-            right += int((model(x.to(device)).argmax(1).cpu() == y).sum())
-    return right / len(test)
+    return float((predictions(model, test) == test.y.numpy()).mean())
 
 
 def spread(test: Dataset, count: int) -> Dataset:
@@ -69,18 +81,28 @@ class Run:
     method: str
     variant: str
     claim_source: str
+    claimed_epsilon: float | None = None  # None: the plan's own
+    unprovable: str | None = None  # why nothing can be proven, if so
     data: str
     plan: PrivacyPlan
     ledger: Ledger
-    classifier: Smoothed
+    model: nn.Module
+    classes: int
+    sigma: float | None  # input noise of the smoothed classifier; None: the network answers by itself
     curve: tuple[CurvePoint, ...]
     seed: int
     command: str
     notes: tuple[str, ...] = ()
 
     @property
-    def model(self) -> nn.Module:
-        return self.classifier.model
+    def classifier(self) -> Smoothed:
+        """The smoothed classifier, where the method has one."""
+        if self.sigma is None:
+            raise RequestError(
+                f"{self.method} promises no robustness, there is nothing to certify or to attack: "
+                "private-smoothing does"
+            )
+        return Smoothed(self.model, sigma=self.sigma, classes=self.classes)
 
     def audit(
         self,
@@ -89,42 +111,34 @@ class Run:
         settings: AuditSettings | None = None,
         progress: Progress = silent,
     ) -> Card:
-        """Certify on test data, attack inside the certified radii, and fill in the card."""
-        test = as_dataset(test, classes=self.classifier.classes)
+        """Certify on test data and attack inside the certified radii, if a radius is promised; the card."""
+        test = as_dataset(test, classes=self.classes)
         settings = settings or AuditSettings()
-        tested = spread(test, settings.tested)
-        certificates = self._certify(tested, settings, progress)
-        attacked = self._attack(tested, certificates, settings, progress) if settings.attacked else None
-        truth = tested.y.numpy()
-        proof = robustness_proof(certificates, truth)
-        observed = None
-        if attacked is not None:
-            observed = RobustnessObservation(
-                attack=attacked.attack,
-                fraction_of_certified=attacked.fraction,
-                tested=len(attacked.rows),
-                broken=int(attacked.broken.sum()),
-            )
-        claim = RobustnessClaim(
-            formula="tight Gaussian radius", average_radius=proof.average_certified_radius
-        )
+        if self.sigma is None:
+            robustness, answers, tested, strip = NO_ROBUSTNESS, predictions(self.model, test), test, None
+        else:
+            tested = spread(test, settings.tested)
+            certificates = self._certify(tested, settings, progress)
+            attacked = self._attack(tested, certificates, settings, progress) if settings.attacked else None
+            robustness = robustness_columns(certificates, tested.y.numpy(), attacked)
+            answers, strip = certificates.labels, _strip(tested, certificates, attacked)
         return Card(
             method=self.method,
             variant=self.variant,
             data=self.data,
             records=self.plan.records,
-            privacy=privacy_columns(self.plan, self.ledger, source=self.claim_source),
-            robustness=RobustnessColumns(
-                norm="l2",
-                claimed=claim,
-                proven=proof,
-                observed=observed,
-                reason=None if observed is not None else NOT_ATTACKED,
+            privacy=privacy_columns(
+                self.plan,
+                self.ledger,
+                source=self.claim_source,
+                claimed_epsilon=self.claimed_epsilon,
+                unprovable=self.unprovable,
             ),
+            robustness=robustness,
             utility=utility(
-                certificates,
-                truth,
-                classes=self.classifier.classes,
+                answers,
+                tested.y.numpy(),
+                classes=self.classes,
                 base_accuracy=base_accuracy(self.model, test),
                 base_tested=len(test),
             ),
@@ -132,7 +146,7 @@ class Run:
             versions=versions(),
             command=self.command,
             notes=(*self.notes, *ALWAYS_TRUE),
-            exhibits=Exhibits(curve=self.curve, strip=_strip(tested, certificates, attacked)),
+            exhibits=Exhibits(curve=self.curve, strip=strip),
         )
 
     def _certify(self, tested: Dataset, settings: AuditSettings, progress: Progress) -> Certificates:
@@ -175,6 +189,28 @@ def as_dataset(data: Dataset | tuple[Tensor, Tensor], *, classes: int, name: str
         return data
     x, y = data
     return Dataset(name=name, x=x, y=y, classes=classes)
+
+
+def robustness_columns(
+    certificates: Certificates, truth: NDArray[np.int64], attacked: InsideRadius | None
+) -> RobustnessColumns:
+    proof = robustness_proof(certificates, truth)
+    observed = None
+    if attacked is not None:
+        observed = RobustnessObservation(
+            attack=attacked.attack,
+            fraction_of_certified=attacked.fraction,
+            tested=len(attacked.rows),
+            broken=int(attacked.broken.sum()),
+        )
+    claim = RobustnessClaim(formula="tight Gaussian radius", average_radius=proof.average_certified_radius)
+    return RobustnessColumns(
+        norm="l2",
+        claimed=claim,
+        proven=proof,
+        observed=observed,
+        reason=None if observed is not None else NOT_ATTACKED,
+    )
 
 
 def _strip(tested: Dataset, certificates: Certificates, attacked: InsideRadius | None) -> Strip | None:

@@ -37,6 +37,8 @@ class TrainSettings:
     no_privacy: bool = False
     clip: float = 0.1
     clipping: str = "flat"
+    share: float = 0.125
+    pruned: float = 0.0
     sigma: float = 0.25
     views: int = 1
     epochs: float = 20.0
@@ -65,6 +67,8 @@ class TrainSettings:
         self.optimisation()
         self.memory_limit()
         self.audit()  # wrong examination settings must not cost a whole training
+        if not 0 <= self.share < 1:
+            raise RequestError(f"share must lie in [0, 1), got {self.share}")
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise RequestError("give epsilon or noise_multiplier, not both: one follows from the other")
         if self.no_privacy and (self.epsilon is not None or self.noise_multiplier is not None):
@@ -72,20 +76,25 @@ class TrainSettings:
         if self.noise_multiplier == 0:
             raise RequestError("a noise multiplier of 0 is no privacy; say --no-privacy if that is meant")
 
+    def plan_with_noise(self, noise_multiplier: float, *, records: int) -> PrivacyPlan:
+        return PrivacyPlan(
+            records=records,
+            batch=self.batch,
+            epochs=self.epochs,
+            noise_multiplier=noise_multiplier,
+            delta=self.delta,
+        )
+
     def plan(self, *, records: int) -> PrivacyPlan:
-        constants: dict[str, Any] = {
-            "records": records,
-            "batch": self.batch,
-            "epochs": self.epochs,
-            "delta": self.delta,
-        }
         if self.no_privacy:
-            return PrivacyPlan(**constants, noise_multiplier=0.0)
+            return self.plan_with_noise(0.0, records=records)
         if self.noise_multiplier is not None:
-            return PrivacyPlan(**constants, noise_multiplier=self.noise_multiplier)
+            return self.plan_with_noise(self.noise_multiplier, records=records)
         if self.epsilon is None:
             raise RequestError("give --epsilon, --noise-multiplier or --no-privacy")
-        return PrivacyPlan.calibrate(**constants, epsilon=self.epsilon)
+        return PrivacyPlan.calibrate(
+            epsilon=self.epsilon, delta=self.delta, records=records, batch=self.batch, epochs=self.epochs
+        )
 
     def make_clipping(self) -> Clipping:
         """The clipping by name; of an adaptive one ``clip`` is where it starts."""
@@ -112,6 +121,19 @@ class TrainSettings:
     def memory_limit(self) -> int | None:
         """In bytes."""
         return None if self.memory is None else parse_memory(self.memory)
+
+    def common(self) -> dict[str, Any]:
+        """The settings that every method takes, as keyword arguments."""
+        return {
+            "clipping": self.make_clipping(),
+            "optimisation": self.optimisation(),
+            "memory": self.memory_limit(),
+            "seed": self.seed,
+            "noise_seed": self.noise_seed,
+            "variant": self.variant,
+            "claimed_epsilon": self.epsilon if self.variant == "paper" else None,
+            "pruned": self.pruned,
+        }
 
     def audit(self) -> AuditSettings:
         return AuditSettings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,16 +14,19 @@ from torch import nn
 from hauberk import models
 from hauberk.accounting import Card, PrivacyPlan
 from hauberk.accounting.json_form import from_json
-from hauberk.certify import Smoothed
 from hauberk.data import Split, load
 from hauberk.errors import RequestError
+from hauberk.methods.base import Method
 from hauberk.methods.catalogue import find_method
 from hauberk.methods.presets import LARGEST, LARGEST_TEST, preset
-from hauberk.methods.private_smoothing import CLAIM_SOURCE, PrivateSmoothing
 from hauberk.methods.run import AuditSettings, Run
 from hauberk.methods.settings import TrainSettings, merge_settings
 from hauberk.progress import Progress, silent
 from hauberk.training import RunFolder
+from hauberk.training.checkpoints import read_checkpoint_facts
+from hauberk.training.distribution import Ranks
+
+TRAINING = "training"  # what the leader tells the others to come
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +35,7 @@ class Prepared:
 
     settings: TrainSettings
     split: Split
-    method: PrivateSmoothing
+    method: Method
     folder: RunFolder
     notes: tuple[str, ...]
 
@@ -50,26 +54,19 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def build_model(settings: TrainSettings, split: Split) -> nn.Module:
+def build_model(settings: TrainSettings, split: Split, ranks: Ranks | None = None) -> nn.Module:
     """The named network with weights drawn from ``seed``; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         model = models.build(settings.model, shape=split.train.shape, classes=split.classes)
-    return model.to(choose_device(settings.device))
+    return model.to((ranks or Ranks.alone()).device(choose_device(settings.device)))
 
 
-def build_method(settings: TrainSettings, split: Split, plan: PrivacyPlan) -> PrivateSmoothing:
-    return find_method(settings.method, settings.variant).build(
-        build_model(settings, split),
-        plan=plan,
-        sigma=settings.sigma,
-        views=settings.views,
-        clipping=settings.make_clipping(),
-        optimisation=settings.optimisation(),
-        memory=settings.memory_limit(),
-        seed=settings.seed,
-        noise_seed=settings.noise_seed,
-    )
+def build_method(
+    settings: TrainSettings, split: Split, plan: PrivacyPlan, ranks: Ranks | None = None
+) -> Method:
+    row = find_method(settings.method, settings.variant)
+    return row.build(build_model(settings, split, ranks), settings, plan)
 
 
 def cut_to_size(split: Split, size: str) -> tuple[Split, tuple[str, ...]]:
@@ -87,14 +84,23 @@ def cut_to_size(split: Split, size: str) -> tuple[Split, tuple[str, ...]]:
 
 
 def prepare(
-    *, root: Path, name: str | None, force: bool, config: Mapping[str, Any], options: Mapping[str, Any]
+    *,
+    root: Path,
+    name: str | None,
+    force: bool,
+    config: Mapping[str, Any],
+    options: Mapping[str, Any],
+    ranks: Ranks | None = None,
 ) -> Prepared:
     """Check the whole request: settings, data, model, plan, folder. Nothing is written."""
+    ranks = ranks or Ranks.alone()
     given = {**config, **{key: value for key, value in options.items() if value is not None}}
     data, size = given.get("data", "digits"), given.get("size", "full")
     method, variant = given.get("method", "private-smoothing"), given.get("variant", "sound")
     find_method(method, variant)
-    folder = RunFolder.check_free(root / (name or f"{method}-{Path(str(data)).stem}"), force=force)
+    path = root / (name or f"{method}-{Path(str(data)).stem}")
+    # the folder is the leader's business: by the time that another process looks it may have been made
+    folder = RunFolder.check_free(path, force=force) if ranks.leader else RunFolder(path)
     data_dir = given.get("data_dir")
     split = load(
         str(data),
@@ -105,20 +111,39 @@ def prepare(
     split, notes = cut_to_size(split, size) if size in LARGEST else (split, ())
     basis = preset(str(data), size, records=split.records, image=len(split.train.shape) == 3)
     settings = merge_settings(basis, config, options)
-    plan = settings.plan(records=split.records)
+    row = find_method(settings.method, settings.variant)
+    # calibrated once, so that all processes have it to the last digit
+    content = json.dumps(asdict(row.plan(settings, records=split.records))) if ranks.leader else ""
+    plan = from_json(PrivacyPlan, json.loads(ranks.text_from_leader(content)), where="plan")
     if plan.delta >= 1 / plan.records:
         notes = (
             *notes,
             f"delta {plan.delta:g} is not below 1/records: it would allow publishing a whole record.",
         )
-    method = build_method(settings, split, plan)
+    method = build_method(settings, split, plan, ranks)
     return Prepared(settings=settings, split=split, method=method, folder=folder, notes=notes)
 
 
+def follow(prepared: Prepared, ranks: Ranks) -> None:
+    """What the other processes do: train with the leader, which alone writes, shows and audits."""
+    if ranks.text_from_leader() == TRAINING:
+        prepared.method.fit(prepared.split.train, ranks=ranks)
+    ranks.close()
+
+
 def train(
-    prepared: Prepared, *, command: str, resume: bool = False, progress: Progress = silent
+    prepared: Prepared,
+    *,
+    command: str,
+    resume: bool = False,
+    progress: Progress = silent,
+    ranks: Ranks | None = None,
 ) -> tuple[Run, Card]:
-    """Train, certify, attack; the folder holds everything but the report when this returns."""
+    """Train, certify, attack; the folder holds everything but the report when this returns.
+
+    The leader's part of several processes; the others `follow`.
+    """
+    ranks = ranks or Ranks.alone()
     settings, folder = prepared.settings, prepared.folder
     if not resume:
         folder.create()
@@ -132,7 +157,9 @@ def train(
                 "notes": list(prepared.notes),
             }
         )
-    if resume and folder.trained:  # interrupted between training and card: only the audit is missing
+    only_audit = resume and folder.trained  # interrupted between training and card
+    ranks.text_from_leader("" if only_audit else TRAINING)
+    if only_audit:
         run = load_run(folder.path, device=settings.device)
         card = run.audit(prepared.split.test, settings=settings.audit(), progress=progress)
         folder.write_card(card)
@@ -145,7 +172,9 @@ def train(
         progress=progress,
         command=command,
         notes=prepared.notes,
+        ranks=ranks,
     )
+    ranks.close()  # the others leave now; what becomes of them no longer matters
     card = run.audit(prepared.split.test, settings=settings.audit(), progress=progress)
     folder.write_card(card)
     return run, card
@@ -175,24 +204,36 @@ def audit_settings_of(path: Path) -> AuditSettings:
     return replace(settings, tested=proven.tested, samples=proven.samples, alpha=proven.alpha)
 
 
-def prepare_resume(path: Path) -> tuple[Prepared, str]:
+def prepare_resume(path: Path, ranks: Ranks | None = None) -> tuple[Prepared, str]:
     """An interrupted run, checked and ready to go on, with its original command."""
-    folder = RunFolder.open(path)
-    settings, config = read_settings(folder)
-    if (path / "card.json").exists():
-        raise RequestError(f"{path} has finished; there is nothing to resume")
-    if not folder.trained and not folder.checkpoint.exists():
-        raise RequestError(f"{path} was interrupted before its first checkpoint: start it again with --force")
+    ranks = ranks or Ranks.alone()
+    folder, content = RunFolder(path), ""
+    if ranks.leader:  # the others need not see the folder: they may run on other machines
+        _check_resumable(folder)
+        content = json.dumps(folder.read_config())
+    config = json.loads(ranks.text_from_leader(content))
+    settings = from_json(TrainSettings, config["settings"], where="config.json settings")
     split = load_split(settings)
     plan = from_json(PrivacyPlan, config["plan"], where="config.json plan")
     prepared = Prepared(
         settings=settings,
         split=split,
-        method=build_method(settings, split, plan),
+        method=build_method(settings, split, plan, ranks),
         folder=folder,
         notes=tuple(config["notes"]),
     )
     return prepared, str(config["command"])
+
+
+def _check_resumable(folder: RunFolder) -> None:
+    path = folder.path
+    read_settings(RunFolder.open(path))
+    if (path / "card.json").exists():
+        raise RequestError(f"{path} has finished; there is nothing to resume")
+    if folder.trained:
+        folder.remove_checkpoint()  # in case the kill came just before
+    elif folder.begun:
+        read_checkpoint_facts(folder.checkpoint)  # where none is whole, say so before anything is loaded
 
 
 def load_split(settings: TrainSettings) -> Split:
@@ -215,14 +256,21 @@ def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = 
         model.load_state_dict(folder.read_model())
     except RuntimeError as error:
         raise RequestError(f"the weights in {folder.path} do not fit the network {settings.model}") from error
+    row = find_method(settings.method, settings.variant)
+    plan = from_json(PrivacyPlan, config["plan"], where="config.json plan")
+    method = row.build(model.to(choose_device(device)), settings, plan)
     return Run(
         method=settings.method,
         variant=settings.variant,
-        claim_source=CLAIM_SOURCE,
+        claim_source=method.claim_source,
+        claimed_epsilon=method.claimed_epsilon,
+        unprovable=method.unprovable,
         data=Path(settings.data).stem,
-        plan=from_json(PrivacyPlan, config["plan"], where="config.json plan"),
+        plan=plan,
         ledger=folder.read_events(),
-        classifier=Smoothed(model.to(choose_device(device)), sigma=settings.sigma, classes=config["classes"]),
+        model=method.model,
+        classes=config["classes"],
+        sigma=method.sigma,
         curve=folder.read_metrics(),
         seed=settings.seed,
         command=str(config["command"]),

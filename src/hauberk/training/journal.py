@@ -1,17 +1,24 @@
 """Keeps the run folder up to date while training goes on.
 
-Events are *reserved*: before the steps of an epoch begin, the event list on disk already counts them. A run
-that is killed at any moment therefore never under-counts what it released.
+Events are *reserved*: before a step begins, the event list on disk already counts it. A run that is killed at
+any moment therefore never under-counts what it released. Before the first reservation there is a checkpoint,
+so that whatever has an event list can be gone on with.
+
+Order matters. Metrics before the checkpoint: who goes on from it finds the curve up to it. The checkpoint
+before the next reservation: a kill between the two counts nothing twice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from torch import nn
 
 from hauberk.accounting import CurvePoint, Ledger, proven_epsilon
+from hauberk.errors import RequestError
 from hauberk.progress import Progress
 from hauberk.randomness import Randomness
 from hauberk.training.checkpoints import save_checkpoint
@@ -19,6 +26,9 @@ from hauberk.training.loop import PrivateTrainer, StepDone
 from hauberk.training.run_folder import RunFolder
 
 COARSE = 1e-3  # grid of privacy losses for the curve: faster, a little larger, still a bound
+CHECKPOINT_SECONDS = 60.0  # between checkpoints within an epoch; each epoch's end has one in any case
+CHECKPOINT_SHARE = 0.05  # of the time, at most, for writing those within an epoch
+RESERVED_STEPS = 200  # at most so many steps are counted that a kill keeps from running
 
 Evaluate = Callable[[nn.Module], float]
 """Accuracy of a released model on test data."""
@@ -46,47 +56,100 @@ class Journal:
         self.curve: list[CurvePoint] = []
         self._diagnostics: list[dict[str, float]] = []
         self._since_last: list[StepDone] = []
+        self._reserved = 0  # the event list counts the steps up to this one
+        self._next_checkpoint = 0.0  # on the clock of time.monotonic
+        self._to_come_back_to = False  # whether there is a checkpoint
+        if folder is not None:
+            folder.claim()
 
     def resume(self, spent: Ledger, curve: tuple[CurvePoint, ...]) -> None:
         """Go on from what an interrupted run left; all that it had reserved stays counted."""
         self.spent = spent
-        self.curve = [point for point in curve if point.step <= self._trainer.step]
+        # a run whose noise is known for some of its steps proves nothing about any
+        spent.reproducible = spent.reproducible or self._randomness.reproducible
+        step = self._trainer.step
+        self.curve = [point for point in curve if point.step <= step]
+        if self._folder is not None:
+            self._diagnostics = [row for row in self._folder.read_diagnostics() if row["step"] <= step]
+        self._to_come_back_to = True
+        self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
 
     def reserve(self) -> None:
-        """Count the steps up to the next epoch's end, durably, before the first of them runs."""
+        """Count the next steps, durably, before the first of them runs."""
+        if not self._to_come_back_to:
+            self._refuse_earlier_events()
+            self._save_checkpoint()
         done, total = self._trainer.step, self._trainer.plan.steps
-        ahead = min(self._epoch_steps - done % self._epoch_steps, total - done)
+        ahead = min(RESERVED_STEPS, self._epoch_steps - done % self._epoch_steps, total - done)
+        self._reserved = done + ahead
         if ahead > 0:
-            self.spent.record(self._trainer.plan.event(steps=ahead))
+            for event in self._trainer.noise.events(ahead):
+                self.spent.record(event)
             if self._folder is not None:
-                self._folder.write_events(self.spent, delta=self._trainer.plan.delta)
+                with self._ending_in_a_sentence():
+                    self._folder.write_events(self.spent, delta=self._trainer.plan.delta)
+
+    def _refuse_earlier_events(self) -> None:
+        """A new event list in the place of an earlier one would forget what that one counts."""
+        if self._folder is not None and self._folder.begun:
+            raise RequestError(
+                f"{self._folder.path} counts the events of an earlier run: resume it, or use --force"
+            )
 
     def __call__(self, done: StepDone) -> None:
         plan = self._trainer.plan
         self._progress("training", done.step, plan.steps)
         self._since_last.append(done)
-        if done.step % self._epoch_steps and done.step < plan.steps:
+        epoch_ends = done.step % self._epoch_steps == 0 or done.step == plan.steps
+        if epoch_ends:
+            self._note_metrics(done.step)
+            self._note_diagnostics(done.step)
+        if epoch_ends or time.monotonic() >= self._next_checkpoint:
+            self._save_checkpoint()
+        if done.step >= self._reserved:
+            self.reserve()
+
+    def _save_checkpoint(self) -> None:
+        if self._folder is None:
             return
-        self._note_metrics(done.step)
-        self._note_diagnostics(done.step)
-        if self._folder is not None and done.step < plan.steps:
+        begin = time.monotonic()
+        with self._ending_in_a_sentence():
             save_checkpoint(self._trainer, self._folder.checkpoint, view_key=self._randomness.view_key())
-        self.reserve()
+        end = time.monotonic()
+        self._next_checkpoint = end + max(CHECKPOINT_SECONDS, (end - begin) / CHECKPOINT_SHARE)
+        self._to_come_back_to = True
+
+    @contextmanager
+    def _ending_in_a_sentence(self) -> Iterator[None]:
+        """A full disk or a lost permission ends the run; say what has become of it."""
+        try:
+            yield
+        except RequestError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            sentence = (
+                f"{error}; every step that ran is counted, and the run can be resumed when that is mended"
+            )
+            raise RequestError(sentence) from error.__cause__
 
     def _note_metrics(self, step: int) -> None:
         plan = self._trainer.plan
         accuracy = None
         if self._evaluate is not None:
             accuracy = self._evaluate(self._trainer.averaged_model(self._scratch))
-        provable = plan.private and not self._randomness.reproducible
+        provable = plan.private and not self.spent.reproducible
         # of everything counted so far, steps repeated after an interruption included
-        epsilon = proven_epsilon(self.spent.events, plan.delta, finest=COARSE) if provable else None
+        epsilon = proven_epsilon(self.spent.events, plan.delta, finest=COARSE) if provable else math.inf
         point = CurvePoint(
-            step=step, epoch=step * plan.sampling_rate, epsilon=epsilon, test_accuracy=accuracy
+            step=step,
+            epoch=step * plan.sampling_rate,
+            epsilon=epsilon if math.isfinite(epsilon) else None,
+            test_accuracy=accuracy,
         )
         self.curve.append(point)
         if self._folder is not None:
-            self._folder.write_metrics(self.curve)
+            with self._ending_in_a_sentence():
+                self._folder.write_metrics(self.curve)
 
     def _note_diagnostics(self, step: int) -> None:
         steps, self._since_last = self._since_last, []
@@ -100,4 +163,5 @@ class Journal:
             }
         )
         if self._folder is not None:
-            self._folder.write_diagnostics(self._diagnostics)
+            with self._ending_in_a_sentence():
+                self._folder.write_diagnostics(self._diagnostics)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from hauberk.accounting import PrivacyPlan
+from hauberk.accounting import Event, PrivacyPlan
 from hauberk.gradients import AdaptiveClip, ClippedSum, Clipping
 from hauberk.mechanisms import AnalyticGaussian
 from hauberk.randomness import Randomness
@@ -20,6 +21,22 @@ class Released:
 
     gradients: dict[str, Tensor]
     count_normal: float | None  # the standard normal beside the count of an adaptive clipping
+
+
+class StepNoise(Protocol):
+    """What `PrivateTrainer` asks of a noise."""
+
+    def events(self, steps: int) -> tuple[Event, ...]:
+        """What ``steps`` steps release, known before the first of them runs."""
+
+    def deviation(self, sensitivity: float) -> float:
+        """Of the noise on a coordinate of the sum (where it differs by coordinate: of a typical one)."""
+
+    def release(self, clipped: ClippedSum, step: int) -> Released:
+        """Add noise; what is returned may be published."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What must survive an interruption, as named tensors that are written in place on restoring."""
 
 
 class SumNoise:
@@ -43,9 +60,15 @@ class SumNoise:
             noise_multiplier=self.noise_multiplier, sensitivity=1.0, delta=self._plan.delta
         )
 
+    def events(self, steps: int) -> tuple[Event, ...]:
+        return (self._plan.event(steps=steps),)
+
     def deviation(self, sensitivity: float) -> float:
         """Of the noise on every coordinate of the sum."""
         return self.noise_multiplier * sensitivity
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
 
     def mechanism(self, sensitivity: float) -> AnalyticGaussian:
         """The mechanism for a sum of this sensitivity."""

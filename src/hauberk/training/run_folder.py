@@ -4,17 +4,19 @@
     private/     checkpoints (removed at the end) and diagnostics computed from training records without noise
 
 Everything outside ``private`` is a public constant, a function of test data, or a function of what the
-accounted mechanism released. Files appear whole or not at all.
+accounted mechanism released. Files appear whole or not at all, and one process at a time works on a run: two
+that went on with the same one would forget each other's events.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torch import Tensor
 
@@ -22,17 +24,38 @@ from hauberk.accounting import Card, CurvePoint, Exhibits, Ledger
 from hauberk.accounting.exhibits import load_strip
 from hauberk.accounting.json_form import from_json
 from hauberk.errors import RequestError
-from hauberk.files import read_json, read_tensors, write_json, write_tensors, write_text
+from hauberk.files import (
+    PARTIAL,
+    read_json,
+    read_tensors,
+    remove_partial,
+    write_json,
+    write_tensors,
+    write_text,
+)
 
+try:
+    import fcntl
+except ImportError:  # Windows: nobody keeps two processes apart there
+    fcntl = None  # type: ignore[assignment]
+
+# In the order in which an earlier run is removed. Whatever moment a kill picks, what is left is a run that
+# still counts its events for as long as it has weights, and that --force recognises.
 PUBLIC_FILES = (
-    "config.json",
-    "model.safetensors",
-    "events.json",
-    "metrics.jsonl",
     "card.json",
     "report.html",
     "strip.npz",
+    "metrics.jsonl",
+    "model.safetensors",
+    "events.json",
+    "config.json",
 )
+LOCK = "lock"
+
+
+def previous_checkpoint(checkpoint: Path) -> Path:
+    """Where the last checkpoint but one lies."""
+    return checkpoint.with_name(f"{checkpoint.stem}-previous{checkpoint.suffix}")
 
 
 class RunFolder:
@@ -41,13 +64,14 @@ class RunFolder:
         self.private = path / "private"
         self.checkpoint = self.private / "checkpoint.safetensors"
         self.report = path / "report.html"
+        self._lock: IO[bytes] | None = None
 
     @classmethod
     def check_free(cls, path: Path, *, force: bool) -> RunFolder:
         """Say no early, before anything is computed, if a run would be overwritten. Writes nothing."""
         if path.exists() and not path.is_dir():
             raise RequestError(f"{path} is a file; choose another --name")
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and not _blank(path):
             if not force:
                 raise RequestError(
                     f"{path} exists already: choose another --name, or --force to overwrite it"
@@ -65,15 +89,47 @@ class RunFolder:
     def create(self) -> None:
         """Make the folder, and empty it of an earlier run's files (and only of those)."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.private.chmod(0o700)  # mkdir's mode is subject to the umask
+            self.claim()
+            for path in self.private.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name != LOCK:
+                    path.unlink()
             for name in PUBLIC_FILES:
                 (self.path / name).unlink(missing_ok=True)
-            if self.private.exists():
-                shutil.rmtree(self.private)
-            self.private.mkdir(mode=0o700)
-            self.private.chmod(0o700)  # mkdir's mode is subject to the umask
         except OSError as error:
             raise RequestError(f"cannot create {self.path}: {error.strerror or error}") from error
+
+    def claim(self) -> None:
+        """Keep other processes off this run until this one ends, and clear away what a killed one left.
+
+        The operating system gives the claim up when the process dies, however it dies.
+        """
+        try:
+            if self._lock is None:
+                self._lock = self._locked()
+            remove_partial(self.path)
+            remove_partial(self.private)
+        except OSError as error:
+            raise RequestError(f"cannot write in {self.path}: {error.strerror or error}") from error
+
+    def _locked(self) -> IO[bytes]:
+        path = self.private / LOCK
+        handle = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+        try:
+            if fcntl is not None:
+                # POSIX locks belong to the process: one that opens its own run again is not locked out
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            handle.close()
+            raise RequestError(
+                f"another process is at work on {self.path}: wait for it, or end it"
+            ) from error
+        except OSError:
+            pass  # a file system without locks
+        return handle
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_json(self.path / "config.json", config)
@@ -86,6 +142,11 @@ class RunFolder:
 
     def write_events(self, ledger: Ledger, *, delta: float) -> None:
         write_json(self.path / "events.json", {**ledger.to_json(), "delta": delta})
+
+    @property
+    def begun(self) -> bool:
+        """Whether any step may have run: steps are in the event list before they run."""
+        return (self.path / "events.json").exists()
 
     def read_events(self) -> Ledger:
         return Ledger.from_json(read_json(self.path / "events.json"))
@@ -122,12 +183,37 @@ class RunFolder:
         """Numbers computed from training records without noise: for the data's owner only."""
         write_text(self.private / "diagnostics.jsonl", _lines(rows))
 
+    def read_diagnostics(self) -> list[dict[str, float]]:
+        """Nothing if they are damaged: nobody's guarantee depends on them."""
+        try:
+            lines = (self.private / "diagnostics.jsonl").read_bytes().splitlines()
+            rows = [json.loads(line) for line in lines]
+        except (OSError, ValueError):
+            return []
+        return [row for row in rows if isinstance(row, dict) and isinstance(row.get("step"), int)]
+
     def remove_checkpoint(self) -> None:
-        self.checkpoint.unlink(missing_ok=True)
+        """All that training could go on from, the unfinished included, and the claim to do so.
+
+        Called when the model is there: nobody will train on this run any more.
+        """
+        try:
+            # the older one first: what a kill leaves is the newest, or nothing
+            for path in (previous_checkpoint(self.checkpoint), self.checkpoint, self.private / LOCK):
+                path.unlink(missing_ok=True)
+            if self.private.exists():
+                remove_partial(self.private)
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+        except OSError as error:
+            raise RequestError(
+                f"cannot remove the checkpoints in {self.private}: {error.strerror or error}"
+            ) from error
 
     def write_card(self, card: Card) -> None:
-        card.save(self.path / "card.json")
         card.exhibits.save_strip(self.path / "strip.npz")
+        card.save(self.path / "card.json")  # last: a run with a card has finished
 
     def read_card(self) -> Card:
         if not (self.path / "card.json").exists():
@@ -135,6 +221,15 @@ class RunFolder:
         exhibits = Exhibits(curve=self.read_metrics(), strip=load_strip(self.path / "strip.npz"))
         content = read_json(self.path / "card.json")
         return Card.from_json(content, where=str(self.path / "card.json"), exhibits=exhibits)
+
+
+def _blank(path: Path) -> bool:
+    """Nothing in it but what a run leaves that was killed while its folder was being made."""
+    beginning = {path / "private", path / "private" / LOCK}
+    return all(
+        each in beginning or (each.name.startswith(".config.json.") and each.suffix == PARTIAL)
+        for each in path.rglob("*")
+    )
 
 
 def _lines(rows: Iterable[dict[str, Any]]) -> str:

@@ -28,6 +28,9 @@ class Shaping(Protocol):
     def observe(self, released: Weights, noise: float) -> None:
         """Learn from a released mean gradient; ``noise`` is its deviation where the scale is 1."""
 
+    def applied(self, released: Weights) -> dict[str, Tensor]:
+        """The part of a released gradient that moves the weights now."""
+
     def state(self) -> dict[str, Tensor]:
         """What must survive an interruption, as named tensors that are written in place on restoring."""
 
@@ -38,12 +41,15 @@ class Moments:
 
     decay: float = 0.95
     largest_ratio: float = 10.0
+    pruned: float = 0.0  # part of the coordinates that a step leaves out
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise RequestError(f"decay must lie in [0, 1), got {self.decay}")
         if not 1 <= self.largest_ratio < float("inf"):
             raise RequestError(f"largest_ratio must be at least 1, got {self.largest_ratio}")
+        if not 0 <= self.pruned < 1:
+            raise RequestError(f"the pruned part must lie in [0, 1), got {self.pruned}")
 
 
 class HistoryShaping:
@@ -63,8 +69,13 @@ class HistoryShaping:
         self._scale = {name: torch.ones_like(weight) for name, weight in weights.items()}
         self._centre = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         self._seen = torch.zeros((), dtype=torch.int64)
+        self._pruning = ReleasedPruning(weights, self._moments.pruned) if self._moments.pruned else None
         # tensors that stay where they are: a recorded CUDA graph reads them in place
-        self.geometry = Geometry(self._scale, centre=self._centre if self.centred else None)
+        self.geometry = Geometry(
+            self._scale,
+            centre=self._centre if self.centred else None,
+            mask=None if self._pruning is None else self._pruning.mask,
+        )
 
     def relative_scales(self, mean: Tensor, square: Tensor) -> Tensor:
         """Up to a factor, the scales for one parameter."""
@@ -82,6 +93,11 @@ class HistoryShaping:
         if self.centred:
             for name, centre in self._centre.items():
                 centre.copy_(self._mean[name])
+        if self._pruning is not None:
+            self._pruning.choose(self._mean, int(self._seen))
+
+    def applied(self, released: Weights) -> dict[str, Tensor]:
+        return dict(released) if self._pruning is None else self._pruning.applied(released)
 
     def _rescale(self) -> None:
         """Scales with a mean square of 1 over all coordinates: the noise keeps its total power."""
@@ -103,7 +119,58 @@ class HistoryShaping:
     def state(self) -> dict[str, Tensor]:
         parts = {"mean": self._mean, "square": self._square, "scale": self._scale, "centre": self._centre}
         tensors = {f"{kind}/{name}": value for kind, each in parts.items() for name, value in each.items()}
+        if self._pruning is not None:
+            tensors |= self._pruning.state()
         return {**tensors, "seen": self._seen}
+
+
+class ReleasedPruning:
+    """Pruning with error feedback (002 section 6.1, made sound): both look at released gradients only.
+
+    A step takes the coordinates with the largest running mean and, in turn, some of the others, so that none
+    is forgotten. What is released for the others waits and moves the weights when they are among the largest:
+    the feedback of what was released, not of what was left out.
+    """
+
+    PROBED = 0.2  # of the coordinates that a step takes
+
+    def __init__(self, weights: Weights, pruned: float) -> None:
+        self._kept = 1 - pruned
+        self.mask = {name: torch.ones_like(weight) for name, weight in weights.items()}
+        self._largest = {name: torch.ones_like(weight) for name, weight in weights.items()}
+        self._waiting = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+
+    def choose(self, mean: Weights, step: int) -> None:
+        sizes = torch.cat([each.abs().flatten() for each in mean.values()])
+        count = max(1, round(len(sizes) * self._kept * (1 - self.PROBED)))
+        least = sizes.topk(count).values[-1]
+        period = max(1, round(1 / (self._kept * self.PROBED)))
+        start = 0
+        for name, each in mean.items():
+            self._largest[name].copy_(each.abs() >= least)
+            places = torch.arange(start, start + each.numel(), device=each.device).view_as(each)
+            probed = (places + step) % period == 0
+            self.mask[name].copy_(self._largest[name].bool() | probed)
+            start += each.numel()
+
+    def applied(self, released: Weights) -> dict[str, Tensor]:
+        now = {}
+        for name, each in released.items():
+            self._waiting[name] += each
+            now[name] = self._waiting[name] * self._largest[name]
+            self._waiting[name] -= now[name]
+        return now
+
+    def state(self) -> dict[str, Tensor]:
+        parts = {"mask": self.mask, "largest": self._largest, "waiting": self._waiting}
+        return {f"{kind}/{name}": value for kind, each in parts.items() for name, value in each.items()}
+
+
+class PlainShaping(HistoryShaping):
+    """No shape at all: for pruning alone."""
+
+    def relative_scales(self, mean: Tensor, square: Tensor) -> Tensor:
+        return torch.ones_like(mean)
 
 
 class AdaClipShaping(HistoryShaping):

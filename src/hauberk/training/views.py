@@ -29,6 +29,8 @@ class NoisyViews:
 
     def __call__(self, x: Tensor, *, records: Tensor, step: int, key: Key) -> Tensor:
         """``(n, views, *shape)`` from ``(n, *shape)``; ``records`` are the n records' identities."""
+        if self.sigma == 0:
+            return x.unsqueeze(1).expand(-1, self.views, *x.shape[1:])
         shape = tuple(x.shape[1:])
         noise = keyed_normals(key, step=step, records=records, views=self.views, shape=shape)
         return x.unsqueeze(1) + self.sigma * noise

@@ -1,0 +1,216 @@
+"""What all methods share: a model that is copied, a plan, a way to train, a run that can be examined.
+
+A method is one file with a subclass of `Method` and one row in the catalogue. The subclass says how noise is
+shaped (`shaping`), or which noise its paper adds (`noise`); everything else is done here once.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from hauberk.accounting import Ledger, PrivacyPlan
+from hauberk.data import Dataset
+from hauberk.errors import RequestError
+from hauberk.gradients import Clipping, FlatClip, refuse_record_mixing
+from hauberk.gradients.choice import PathChoice
+from hauberk.methods.published_pruning import REASON, ErrorFeedback, PublishedPruning
+from hauberk.methods.run import Run, as_dataset, base_accuracy
+from hauberk.progress import Progress, silent
+from hauberk.randomness import Randomness, SystemRandomness, choose_randomness
+from hauberk.training import NoisyViews, Optimisation, PrivateTrainer, RunFolder, StepDone
+from hauberk.training.checkpoints import read_checkpoint_facts, restore_checkpoint
+from hauberk.training.distribution import ProcessLost, Ranks
+from hauberk.training.journal import Journal
+from hauberk.training.noise import StepNoise
+from hauberk.training.shaping import Moments, PlainShaping, Shaping
+
+DEFAULT_OPTIMISATION = Optimisation(lr=2.0)
+CLEAN_VIEW = NoisyViews(sigma=0.0, views=1)
+
+
+class Method:
+    """A method with its settings. The model you pass in is copied, never changed or rewritten.
+
+    ``clipping`` (a number: a flat l2 bound) bounds each record's gradient; ``memory`` limits, in bytes, what
+    a step works with; ``path`` insists on the fast or the general gradients, which agree. ``seed`` governs
+    evaluation; ``noise_seed`` makes training repeatable and thereby gives up every privacy proof.
+    ``pruned`` is the part of the coordinates that a step leaves out (`ReleasedPruning`; as published, nothing
+    is proven of it). ``claimed_epsilon`` is what the method's paper says; without it, what the plan's own
+    accounting says.
+    """
+
+    name: ClassVar[str]
+    claim_source = "accounting of the plan: Poisson sampling, per-record clipping, Gaussian noise on the sum"
+    sigma: float | None = None  # input noise of the released classifier; None: no robustness is promised
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        plan: PrivacyPlan,
+        views: NoisyViews = CLEAN_VIEW,
+        clipping: Clipping | float = 0.1,
+        optimisation: Optimisation = DEFAULT_OPTIMISATION,
+        memory: int | None = None,
+        path: PathChoice = "auto",
+        seed: int = 0,
+        noise_seed: int | None = None,
+        variant: str = "sound",
+        claimed_epsilon: float | None = None,
+        pruned: float = 0.0,
+    ) -> None:
+        refuse_record_mixing(model)
+        self.moments = Moments(pruned=pruned)
+        self.model, self.plan, self.views = model, plan, views
+        self.clipping = FlatClip(float(clipping)) if isinstance(clipping, int | float) else clipping
+        self.optimisation, self.memory, self.path = optimisation, memory, path
+        self.seed, self.noise_seed = seed, noise_seed
+        self.variant, self.claimed_epsilon = variant, claimed_epsilon
+
+    def shaping(self, weights: Mapping[str, Tensor]) -> Shaping | None:
+        """How released gradients shape clipping and noise; by default not at all."""
+        return PlainShaping(weights, self.moments) if self.moments.pruned else None
+
+    def noise(self, trainer: PrivateTrainer) -> StepNoise:
+        """The plan's noise; some published variants have one of their own."""
+        return trainer.noise
+
+    @property
+    def unprovable(self) -> str | None:
+        """Why nothing can be proven about this method with these settings, if so."""
+        return REASON if self.variant == "paper" and self.moments.pruned else None
+
+    def trainer(
+        self,
+        data: Dataset,
+        *,
+        model: nn.Module | None = None,
+        randomness: Randomness | None = None,
+        ranks: Ranks | None = None,
+    ) -> PrivateTrainer:
+        """The method's training loop over ``data``, before its first step; ``model`` is trained in place.
+
+        Of several processes this one takes its shard of ``data``.
+        """
+        ranks = ranks or Ranks.alone()
+        model = copy.deepcopy(self.model) if model is None else model
+        device = next(model.parameters()).device
+        weights = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
+        published_pruning = self.unprovable is not None
+        trainer = PrivateTrainer(
+            model,
+            data.x[ranks.shard].to(device),
+            data.y[ranks.shard].to(device),
+            plan=self.plan,
+            views=self.views,
+            clipping=copy.deepcopy(self.clipping),  # an adaptive one moves during training
+            shaping=ErrorFeedback(weights) if published_pruning else self.shaping(weights),
+            optimisation=self.optimisation,
+            randomness=randomness or choose_randomness(self.noise_seed),
+            memory=self.memory,
+            path=self.path,
+            ranks=ranks,
+        )
+        trainer.noise = self.noise(trainer)
+        if published_pruning:
+            trainer.noise = PublishedPruning(trainer, trainer.noise, self.moments.pruned)
+        return trainer
+
+    def fit(
+        self,
+        train: Dataset | tuple[Tensor, Tensor],
+        *,
+        test: Dataset | None = None,
+        classes: int | None = None,
+        folder: RunFolder | None = None,
+        resume: bool = False,
+        progress: Progress = silent,
+        command: str = "python",
+        notes: tuple[str, ...] = (),
+        ranks: Ranks | None = None,
+    ) -> Run:
+        """Train; ``test`` (not protected) is only used to draw the accuracy curve.
+
+        ``classes`` is needed for a pair of tensors: the number of classes is a public constant. Every process
+        of ``ranks`` calls this with the same ``train``; the leader alone takes ``folder``, ``test``,
+        ``resume`` and ``progress``, and all of them get the same weights and the same ledger.
+        """
+        ranks = ranks or Ranks.alone()
+        if not ranks.leader:
+            test, folder, resume, progress = None, None, False, silent
+        if isinstance(train, Dataset):
+            classes = train.classes
+        elif classes is None:
+            raise RequestError("pass classes=...: the number of classes is public and not read from the data")
+        data = as_dataset(train, classes=classes)
+        model, released = copy.deepcopy(self.model), copy.deepcopy(self.model)
+        _refuse_other_outputs(released, data.shape, classes)
+        if folder is not None:
+            folder.claim()  # before anything of it is read
+            resume = resume and folder.begun  # else no step has run: begin at the beginning
+        randomness = choose_randomness(self.noise_seed)
+        if resume and folder is not None and self.noise_seed is None:
+            randomness = SystemRandomness(view_key=read_checkpoint_facts(folder.checkpoint)[1])
+        trainer = self.trainer(data, model=model, randomness=randomness, ranks=ranks)
+        journal = Journal(
+            trainer,
+            folder=folder,
+            randomness=randomness,
+            evaluate=None if test is None else lambda each: base_accuracy(each, test),
+            scratch=released,
+            progress=progress,
+        )
+        if resume and folder is not None:
+            restore_checkpoint(trainer, folder.checkpoint)
+            journal.resume(folder.read_events(), folder.read_metrics())
+        journal.reserve()
+        try:
+            trainer.run(journal if ranks.leader else _unobserved)
+        except ProcessLost as lost:
+            raise lost.at(run=None if folder is None else folder.path) from lost
+        ledger = Ledger.from_json(json.loads(ranks.text_from_leader(json.dumps(journal.spent.to_json()))))
+        trainer.averaged_model(released)
+        if folder is not None:
+            folder.write_model(released.state_dict())
+            folder.remove_checkpoint()
+        return Run(
+            method=self.name,
+            variant=self.variant,
+            claim_source=self.claim_source,
+            claimed_epsilon=self.claimed_epsilon,
+            unprovable=self.unprovable,
+            data=data.name,
+            plan=self.plan,
+            ledger=ledger,
+            model=released,
+            classes=classes,
+            sigma=self.sigma,
+            curve=tuple(journal.curve),
+            seed=self.seed,
+            command=command,
+            notes=notes,
+        )
+
+
+def _unobserved(done: StepDone) -> None:
+    """Of a step that the leader watches."""
+
+
+def _refuse_other_outputs(model: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    """The network must give one score per class; tried on a blank input, never on a record."""
+    weight = next(model.parameters(), None)
+    blank = torch.zeros(1, *shape, device=None if weight is None else weight.device)
+    try:
+        with torch.no_grad():
+            answer = tuple(model(blank).shape)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RequestError(f"this model cannot take inputs of shape {shape}: {reason}") from error
+    if answer != (1, classes):
+        raise RequestError(f"this model answers with shape {answer[1:]} and not with {classes} class scores")
