@@ -91,7 +91,8 @@ def _account_plan(
 
 def methods_list(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
     """The methods, and what each one claims and proves."""
-    rows = [{key: value for key, value in vars(row).items() if not callable(value)} for row in METHODS.values()]
+    shown = ("name", "summary", "paper", "variants", "claimed", "proven")
+    rows = [{key: getattr(row, key) for key in shown} for row in METHODS.values()]
     if as_json:
         print_json([{**row, "variants": list(row["variants"])} for row in rows])
         return

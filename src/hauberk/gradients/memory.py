@@ -28,7 +28,7 @@ class Comfort:
 
 # On a CPU a step is fastest while its tensors come back from the allocator's heap (glibc hands blocks over
 # 32 MiB back to the system, and every page of the next one costs a fault) and nearly fit its caches.
-CPU = Comfort(together=224 * 2**20, one_tensor=30 * 2**20)
+CPU = Comfort(together=280 * 2**20, one_tensor=30 * 2**20)
 # An accelerator wants work for all its units at once, and more where many views share one gradient.
 ACCELERATOR = Comfort(together=3500 * 2**20, one_tensor=4 * 2**30)
 _MORE_FOR_VIEWS = 6

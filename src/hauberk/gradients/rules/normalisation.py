@@ -11,7 +11,7 @@ from hauberk.gradients.rules.registry import LayerCall, gradient_rule
 
 
 def _affine(call: LayerCall, normalised: Tensor, *, channels_first: bool) -> dict[str, PerRecordGradient]:
-    """Sum over all axes but the records' and the parameters'."""
+    """Sum over all axes but the records' and the parameters'; ``normalised`` is overwritten."""
 
     def summed(values: Tensor) -> Materialised:
         values = call.per_record(values)  # (records, views or positions, ...)
@@ -23,19 +23,27 @@ def _affine(call: LayerCall, normalised: Tensor, *, channels_first: bool) -> dic
     gradient = call.output_gradient
     found: dict[str, PerRecordGradient] = {}
     if "weight" in call.wanted:
-        found["weight"] = summed(gradient * normalised)
+        found["weight"] = summed(normalised.mul_(gradient))
     if "bias" in call.wanted:
         found["bias"] = summed(gradient)
     return found
+
+
+def _saved_statistics(call: LayerCall) -> tuple[Tensor | None, Tensor | None]:
+    """Mean and inverse deviation that torch's layer kept for its own backward pass, if it did."""
+    mean, deviation = (getattr(call.node, f"_saved_result{index}", None) for index in (1, 2))
+    if isinstance(mean, Tensor) and isinstance(deviation, Tensor):
+        return mean, deviation
+    return None, None
 
 
 @gradient_rule(nn.GroupNorm)
 def group_norm_gradients(call: LayerCall) -> dict[str, PerRecordGradient]:
     layer = call.layer
     assert isinstance(layer, nn.GroupNorm)
-    mean, deviation = (getattr(call.node, f"_saved_result{index}", None) for index in (1, 2))
+    mean, deviation = _saved_statistics(call)
     received, given = call.output_gradient.contiguous(), call.input.contiguous()
-    if isinstance(mean, Tensor) and isinstance(deviation, Tensor) and mean.dtype == received.dtype:
+    if mean is not None and deviation is not None and mean.dtype == received.dtype:
         # All records as the channels of a single one: torch's own kernel then gives one gradient per record.
         rows, channels = given.shape[:2]
         groups, pixels = rows * layer.num_groups, given[0, 0].numel()
@@ -80,7 +88,12 @@ def frozen_batch_norm_gradients(call: LayerCall) -> dict[str, PerRecordGradient]
 def layer_norm_gradients(call: LayerCall) -> dict[str, PerRecordGradient]:
     layer = call.layer
     assert isinstance(layer, nn.LayerNorm)
-    normalised = functional.layer_norm(call.input, layer.normalized_shape, eps=layer.eps)
+    given = call.input
+    mean, deviation = _saved_statistics(call)
+    if mean is not None and deviation is not None and mean.dtype == given.dtype:
+        normalised = torch.sub(given, mean).mul_(deviation)
+    else:
+        normalised = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
     return _affine(call, normalised, channels_first=False)
 
 
