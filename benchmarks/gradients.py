@@ -30,6 +30,7 @@ that everything runs: it writes nothing without ``--output``, and its numbers me
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import resource
 import statistics
@@ -294,6 +295,8 @@ class Measurement:
             step()
             self._wait()
             return (torch.cuda.max_memory_allocated() - before) / 1e6
+        with suppress(OSError, AttributeError):  # freed memory that the process keeps would hide the growth
+            ctypes.CDLL(None).malloc_trim(0)
         with suppress(OSError):  # where this is not allowed, the process's peak so far must do
             Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to what is resident now
         before = _peak_kilobytes()

@@ -23,6 +23,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,11 +70,6 @@ def _uniform32(word: Tensor) -> Tensor:
     return (word.to(torch.float32) + 0.5) * 2.0**-32
 
 
-def _uniform53(high: Tensor, low: Tensor) -> Tensor:
-    bits = ((high & 0x1FFFFF) << 32) | low
-    return (bits.to(torch.float64) + 0.5) * 2.0**-53
-
-
 def keyed_normals(key: Key, *, step: int, records: Tensor, views: int, shape: tuple[int, ...]) -> Tensor:
     """Standard normals of shape ``(len(records), views, *shape)`` in float32.
 
@@ -97,13 +93,14 @@ def keyed_normals(key: Key, *, step: int, records: Tensor, views: int, shape: tu
     return flat.reshape(len(records), views, *shape)
 
 
-def _philox_normals(key: Key, *, step: int, count: int, device: torch.device) -> Tensor:
-    """``count`` standard normals with 53-bit uniforms in float64: the tails matter for privacy noise."""
-    blocks = -(-count // 2)
-    zero = torch.zeros(1, dtype=torch.int64, device=device)
-    words = philox(key, (torch.arange(blocks, device=device), zero, zero + step, zero))
-    pair = _box_muller(_uniform53(words[0], words[1]), _uniform53(words[2], words[3]))
-    return torch.stack(pair, dim=-1).view(-1)[:count]
+def _stream(key: Key, *, step: int, count: int) -> Tensor:
+    """``count`` uniform 64-bit integers (as signed int64), a pure function of the key and the step.
+
+    From numpy's Philox4x64-10: the same construction as above with wider words, compiled. Coins and noise of
+    a whole step are long streams, for which the int64 tensors above took more time than the gradients.
+    """
+    generator = np.random.Philox(counter=[0, 0, step, 0], key=list(key))
+    return torch.from_numpy(generator.random_raw(count).view(np.int64))
 
 
 def _system_words(count: int) -> Tensor:
@@ -117,16 +114,27 @@ def _system_words(count: int) -> Tensor:
     return torch.frombuffer(bytearray(ssl.RAND_bytes(8 * count)), dtype=torch.int64)
 
 
+def _normals(words: Tensor) -> Tensor:
+    """An even number of standard normals by 53 bits of each word, in float64: the tails matter for privacy."""
+    uniform = ((words & 0x1FFFFFFFFFFFFF).to(torch.float64) + 0.5) * 2.0**-53
+    half = len(words) // 2
+    return torch.cat(_box_muller(uniform[:half], uniform[half:]))
+
+
 def _system_normals(count: int) -> Tensor:
-    """``count`` standard normals with 53-bit uniforms in float64, made in pieces that stay in the cache."""
+    """``count`` standard normals, made in pieces that stay in the cache."""
     normals = torch.empty(count + count % 2, dtype=torch.float64)
     for start in range(0, len(normals), _PIECE):
         piece = normals[start : start + _PIECE]
-        bits = _system_words(len(piece)) & 0x1FFFFFFFFFFFFF
-        uniform = (bits.to(torch.float64) + 0.5) * 2.0**-53
-        half = len(piece) // 2
-        torch.cat(_box_muller(uniform[:half], uniform[half:]), out=piece)
+        piece.copy_(_normals(_system_words(len(piece))))
     return normals[:count]
+
+
+def _device_normals(seed: int, count: int, device: torch.device) -> Tensor:
+    """Expands a 64-bit seed on the device: torch's generator is Philox there and keeps all 64 bits of it."""
+    generator = torch.Generator(device)
+    generator.manual_seed(seed)
+    return torch.randn(count, generator=generator, dtype=torch.float64, device=device)
 
 
 class Randomness(Protocol):
@@ -172,10 +180,7 @@ class SystemRandomness:
         if device.type != "cpu":
             # Moving fresh bytes to the device every step would dominate large models: the device expands a
             # 64-bit key that the operating system draws anew for every step and that is used only once.
-            # torch's generator is Philox there and keeps all 64 bits (on a CPU it keeps only 32).
-            generator = torch.Generator(device)
-            generator.manual_seed(int.from_bytes(os.urandom(8), "little"))
-            return torch.randn(count, generator=generator, dtype=torch.float64, device=device)
+            return _device_normals(int.from_bytes(os.urandom(8), "little"), count, device)
         return _system_normals(count)
 
     def view_key(self) -> Key:
@@ -194,22 +199,23 @@ class SeededRandomness:
         self._keys = {purpose: derive_key(seed, purpose) for purpose in ("coins", "noise", "views", "layers")}
 
     def coins(self, *, step: int, count: int, probability: float, first: int = 0, every: int = 1) -> Tensor:
-        zero = torch.zeros(1, dtype=torch.int64)
-        records = first + every * torch.arange(count)
-        words = philox(self._keys["coins"], (zero, records, zero + step, zero))
         if probability >= 1.0:
             return torch.ones(count, dtype=torch.bool)
-        return (((words[0] & 0x7FFFFFFF) << 32) | words[1]) < _threshold(probability)
+        words = _stream(self._keys["coins"], step=step, count=first + every * count)
+        return (words[first::every][:count] & 0x7FFFFFFFFFFFFFFF) < _threshold(probability)
 
     def normals(self, *, step: int, count: int, device: torch.device) -> Tensor:
-        return _philox_normals(self._keys["noise"], step=step, count=count, device=device)
+        """A noise seed gives the same noise on the same kind of device, not on another."""
+        if device.type != "cpu":
+            seed = int(_stream(self._keys["noise"], step=step, count=1)) % 2**64
+            return _device_normals(seed, count, device)
+        return _normals(_stream(self._keys["noise"], step=step, count=count + count % 2))[:count]
 
     def view_key(self) -> Key:
         return self._keys["views"]
 
     def layer_seed(self, *, step: int) -> int:
-        zero = torch.zeros(1, dtype=torch.int64)
-        return int(philox(self._keys["layers"], (zero, zero, zero + step, zero))[0])
+        return int(_stream(self._keys["layers"], step=step, count=1)) & _WORD
 
 
 def choose_randomness(noise_seed: int | None) -> Randomness:
