@@ -115,7 +115,7 @@ def _system_words(count: int) -> Tensor:
 
 
 def _normals(words: Tensor) -> Tensor:
-    """An even number of standard normals by 53 bits of each word, in float64: the tails matter for privacy."""
+    """An even number of standard normals by 53 bits of each word, in float64, for the sake of the tails."""
     uniform = ((words & 0x1FFFFFFFFFFFFF).to(torch.float64) + 0.5) * 2.0**-53
     half = len(words) // 2
     return torch.cat(_box_muller(uniform[:half], uniform[half:]))

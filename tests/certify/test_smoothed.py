@@ -85,7 +85,7 @@ def test_certificates_at_the_usual_alpha_and_their_tightness() -> None:
 @pytest.mark.parametrize("rows_at_once", [1, 7, 300, 100_000])
 def test_votes_do_not_depend_on_chunking(rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every input's votes fit its own exact probability, however the work is cut."""
-    monkeypatch.setattr(smoothed, "_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(smoothed, "comfortable_rows", lambda *_: rows_at_once)
     target = Smoothed(half_space(), sigma=SIGMA, classes=2)
     distances = torch.linspace(-0.4, 0.4, 23)
     votes = target.count_votes(
@@ -108,22 +108,36 @@ def test_labels_and_radii_of_clear_cases_do_not_depend_on_chunking() -> None:
     assert together.labels.tolist() == [0, 1] * 75
 
 
+class ScriptedBlock:
+    def __init__(self, target: Scripted, inputs: int) -> None:
+        self.target, self.inputs = target, inputs
+
+    def __len__(self) -> int:
+        return self.inputs
+
+    def take(self, rows: Tensor) -> ScriptedBlock:
+        return ScriptedBlock(self.target, len(rows))
+
+    def votes(self, draws: int, generator: torch.Generator) -> np.ndarray:
+        self.target.asked_for.append(draws)
+        return np.array(self.target.answers.pop(0))
+
+
 class Scripted(Smoothed):
     """Returns prepared votes, and notes how many draws each call asked for."""
 
     def __init__(self, *answers: list[list[int]]) -> None:
         super().__init__(nn.Linear(1, 3), sigma=SIGMA, classes=3)
-        self.answers, self.asked = list(answers), []  # type: ignore[var-annotated]
+        self.answers, self.asked_for = list(answers), []  # type: ignore[var-annotated]
 
-    def count_votes(self, x: Tensor, samples: int, generator: torch.Generator) -> np.ndarray:
-        self.asked.append(samples)
-        return np.array(self.answers.pop(0))
+    def start(self, x: Tensor) -> ScriptedBlock:  # type: ignore[override]
+        return ScriptedBlock(self, len(x))
 
 
 def test_the_class_is_chosen_on_other_draws_than_its_probability() -> None:
     target = Scripted([[0, 1, 9], [0, 9, 1]], [[1000, 0, 0], [0, 1000, 0]])
     certificates = target.certify(torch.zeros(2, 1), samples=1000, selection_samples=10)
-    assert target.asked == [10, 1000]
+    assert target.asked_for == [10, 1000]
     assert certificates.votes.tolist() == [0, 1000]  # for the selected class, among the estimation draws
     assert certificates.labels.tolist() == [ABSTAINED, 1]
     assert certificates.radii[0] == 0 < certificates.radii[1]
@@ -160,8 +174,8 @@ def test_no_inputs_no_certificates() -> None:
 def test_progress_counts_every_input_once() -> None:
     told: list[int] = []
     target = Smoothed(half_space(), sigma=SIGMA, classes=2)
-    target.certify(torch.rand(150, DIMENSION), samples=2, selection_samples=1, progress=told.append)
-    assert sum(told) == 150
+    target.certify(torch.rand(600, DIMENSION), samples=2, selection_samples=1, progress=told.append)
+    assert sum(told) == 600
     assert len(told) > 1
 
 

@@ -71,7 +71,12 @@ class CertifiedAccuracy:
 
 @dataclass(frozen=True, kw_only=True)
 class RobustnessProof:
-    """Certified on clean test inputs; each input's certificate is wrong with probability at most alpha."""
+    """Certified on clean test inputs; each input's certificate is wrong with probability at most alpha.
+
+    ``standard_error`` is that of the average radius over test inputs; ``abstained`` a share of them;
+    ``draws`` all that were made for estimation; ``arithmetic`` what computed the votes and is thereby part of
+    the classifier that is certified. None on cards that are older than these fields.
+    """
 
     certificate: str
     alpha: float
@@ -79,6 +84,11 @@ class RobustnessProof:
     tested: int
     average_certified_radius: float
     certified_accuracy: tuple[CertifiedAccuracy, ...]
+    standard_error: float | None = None
+    abstained: float | None = None
+    draws: int | None = None
+    arithmetic: str | None = None
+    question: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""``hauberk certify``, ``attack`` and ``report``: look at a finished run again."""
+"""``hauberk attack`` and ``report``: look at a finished run again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from hauberk.accounting import Card
-from hauberk.certify import largest_radius
 from hauberk.cli.screen import messages, output, print_json, progress_bars
 from hauberk.cli.train import RUNS, show_card
 from hauberk.errors import RequestError
@@ -41,29 +40,6 @@ def _audit(path: Path, settings: AuditSettings) -> Card:
     folder.write_card(card)
     write_report(card, folder.report)
     return card
-
-
-def certify_run(
-    run: RunArgument,
-    samples: Annotated[int | None, typer.Option(help="Draws per input (default: as before).")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Error probability per input.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Test inputs, spread evenly over the test set.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Certify a run on its test data; the attack's result is dropped until `hauberk attack` runs again."""
-    path = find_run(run)
-    settings = _override(audit_settings_of(path), samples=samples, alpha=alpha, tested=limit, attacked=0)
-    sigma = read_settings(RunFolder.open(path))[0].sigma
-    cap = largest_radius(gain=1 / sigma, samples=settings.samples, alpha=settings.alpha)
-    if cap == 0:
-        raise RequestError(
-            f"{settings.samples} draws at alpha {settings.alpha:g} cannot certify anything: take more draws"
-        )
-    messages.print(
-        f"Unanimous votes would certify radius {cap:.3f}, the most these draws allow.", highlight=False
-    )
-    card = _audit(path, settings)
-    show_card(card, path / "report.html", as_json=as_json)
 
 
 def attack_run(

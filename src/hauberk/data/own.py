@@ -99,7 +99,7 @@ def _records(
     arrays: Mapping[str, Array], x_name: str, y_name: str, *, classes: int, path: Path
 ) -> tuple[torch.Tensor, torch.Tensor]:
     named_x, named_y = f"array '{x_name}' of {path}", f"array '{y_name}' of {path}"
-    x = _inputs(arrays[x_name], named=named_x)
+    x = scaled_inputs(arrays[x_name], named=named_x)
     y = _labels(arrays[y_name], named=named_y)
     check_inputs(x, named=named_x)
     check_labels(y, classes=classes, named=named_y)
@@ -107,7 +107,7 @@ def _records(
     return x, y
 
 
-def _inputs(array: Array, *, named: str) -> torch.Tensor:
+def scaled_inputs(array: Array, *, named: str) -> torch.Tensor:
     if array.dtype != np.uint8 and array.dtype.kind != "f":
         raise RequestError(
             f"{named} has type {array.dtype}, but inputs must be 8-bit values (uint8, 0 to 255) or floats in "

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hauberk.experiments import (
+    conv_gain,
     directional_cifar,
     directional_cost,
     directional_mnist,
@@ -25,6 +26,11 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             source="000 Fig. 1",
             summary="noise scale against epsilon for GM, AGM, EGM and HGM",
             run=hgm_figure_1.run,
+        ),
+        "conv-gain": Experiment(
+            source="000 Eq. 6, 003 section 3.4",
+            summary="gain of a convolution: all maps together against one map as published",
+            run=conv_gain.run,
         ),
         "directional-truth": Experiment(
             source="002 Eqs. 11-13, Table 1",

@@ -23,7 +23,7 @@ from hauberk.gradients.contributions import PerRecordGradient
 from hauberk.gradients.fast import FastPath
 from hauberk.gradients.general import GeneralPath
 from hauberk.gradients.losses import RecordLoss, ScoreLoss, Views
-from hauberk.gradients.precision import full_precision
+from hauberk.precision import full_precision
 
 RECORDS = 3  # a prime: axes that only happen to divide evenly are found out
 _TOLERANCE = 1e-7

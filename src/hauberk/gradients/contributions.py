@@ -22,7 +22,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hauberk.gradients.precision import full_precision
+from hauberk.precision import full_precision
 
 
 class PerRecordGradient(Protocol):

@@ -7,8 +7,10 @@ from hauberk.methods.catalogue import METHODS, MethodRow
 from hauberk.methods.directional import Directional
 from hauberk.methods.dp_sgd import DPSGD
 from hauberk.methods.private_smoothing import PrivateSmoothing
+from hauberk.methods.robustness_question import Question
 from hauberk.methods.run import AuditSettings, Run
 from hauberk.methods.training import load_run
+from hauberk.methods.verified_inference import verify
 
 __all__ = [
     "DPSGD",
@@ -19,6 +21,8 @@ __all__ = [
     "Method",
     "MethodRow",
     "PrivateSmoothing",
+    "Question",
     "Run",
     "load_run",
+    "verify",
 ]

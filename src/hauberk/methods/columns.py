@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from importlib.metadata import version
 
@@ -20,6 +21,7 @@ from hauberk.accounting.card import (
     Utility,
 )
 from hauberk.certify import Certificates
+from hauberk.certify.metrics import Mean, Share, correct_radii, curve_radii
 from hauberk.version import __version__
 
 SEEDED_NOISE = "noise reproducible from a recorded seed"
@@ -30,7 +32,6 @@ ALWAYS_TRUE = (
     "Tuning settings by looking at results on private data costs privacy that is not accounted here.",
     "Privacy is proven for real-valued noise; floating-point arithmetic is a known sharp edge.",
 )
-RADIUS_STEP = 0.05
 
 
 def privacy_columns(
@@ -70,22 +71,28 @@ def certified_curve(correct_radii: NDArray[np.float64]) -> tuple[CertifiedAccura
 
     ``correct_radii``: the certified radius where the answer is right, -1 where it is wrong or missing.
     """
-    last = max(0.0, float(correct_radii.max(initial=0.0)))
-    radii = [round(RADIUS_STEP * i, 4) for i in range(int(last / RADIUS_STEP) + 2)]
     return tuple(
-        CertifiedAccuracy(radius=radius, accuracy=float((correct_radii >= radius).mean())) for radius in radii
+        CertifiedAccuracy(radius=radius, accuracy=float((correct_radii >= radius).mean()))
+        for radius in curve_radii(correct_radii)
     )
 
 
 def robustness_proof(certificates: Certificates, truth: NDArray[np.int64]) -> RobustnessProof:
-    correct = np.where(certificates.labels == truth, certificates.radii, -1.0)
+    """What certificates of clean test inputs prove; wrong answers and abstentions count as radius zero."""
+    correct = correct_radii(certificates, truth)
+    average = Mean.of(np.maximum(correct, 0.0))
     return RobustnessProof(
-        certificate="tight",
+        certificate=certificates.certificate,
         alpha=certificates.alpha,
         samples=certificates.samples,
         tested=len(truth),
-        average_certified_radius=float(np.maximum(correct, 0.0).mean()),
+        average_certified_radius=average.value,
         certified_accuracy=certified_curve(correct),
+        standard_error=average.standard_error if math.isfinite(average.standard_error) else None,
+        abstained=Share.of(certificates.abstained).value,
+        draws=int(certificates.draws.sum()) if len(certificates.draws) else None,
+        arithmetic=certificates.arithmetic,
+        question=certificates.question or None,
     )
 
 

@@ -68,9 +68,14 @@ def base_accuracy(model: nn.Module, test: Dataset) -> float:
     return float((predictions(model, test) == test.y.numpy()).mean())
 
 
+def spread_rows(total: int, count: int) -> NDArray[np.int64]:
+    """``count`` of ``total`` rows, spread evenly."""
+    return np.asarray(torch.linspace(0, total - 1, min(count, total)).round().long().numpy())
+
+
 def spread(test: Dataset, count: int) -> Dataset:
     """``count`` test records spread evenly over the set."""
-    rows = torch.linspace(0, len(test) - 1, min(count, len(test))).round().long()
+    rows = torch.from_numpy(spread_rows(len(test), count))
     return replace(test, x=test.x[rows], y=test.y[rows])
 
 

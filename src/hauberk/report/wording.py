@@ -17,6 +17,7 @@ from hauberk.accounting.card import (
     PrivacyColumns,
     RobustnessColumns,
     RobustnessObservation,
+    RobustnessProof,
     Utility,
 )
 from hauberk.report.rounding import (
@@ -127,6 +128,7 @@ def _robustness_row(robustness: RobustnessColumns) -> Row:
             details=(
                 f"certificate {proof.certificate}, α = {plain(proof.alpha)}",
                 f"{count(proof.samples)} votes on each of {count(proof.tested)} inputs",
+                *_arithmetic(proof),
             ),
             doubt="contradicted by the attack" if contradicted else None,
         )
@@ -352,6 +354,7 @@ def robustness_sentences(card: Card) -> tuple[str, ...]:
             f"{proof.certificate}, {count(proof.samples)} noisy votes per input; each input's certificate "
             f"is wrong with probability at most {plain(proof.alpha)})."
         )
+        said.extend(_uncertainty_sentences(proof))
     if robustness.claimed is not None and (proof is None or _claims_larger_radius(robustness)):
         said.append(
             f"The method itself claims an average radius of {length(robustness.claimed.average_radius)} "
@@ -362,6 +365,28 @@ def robustness_sentences(card: Card) -> tuple[str, ...]:
     else:
         said.append(_attack_sentence(robustness, robustness.observed))
     return tuple(said)
+
+
+def _arithmetic(proof: RobustnessProof) -> tuple[str, ...]:
+    """Worth a word where it is not the usual one: it is part of what is certified."""
+    usual = proof.arithmetic is None or proof.arithmetic == "float32"
+    return () if usual else (f"for the classifier computed in {proof.arithmetic}",)
+
+
+def _uncertainty_sentences(proof: RobustnessProof) -> list[str]:
+    said = []
+    if proof.standard_error is not None:
+        said.append(
+            f"Other test inputs from the same source would move that average by about "
+            f"{at_most(proof.standard_error)} (one standard error)."
+        )
+    if proof.abstained:
+        said.append(f"On {percent_at_most(proof.abstained)} of the inputs the classifier abstains.")
+    if _arithmetic(proof):
+        said.append(
+            f"The certificates hold for the classifier computed in {proof.arithmetic}; deploy that one."
+        )
+    return said
 
 
 def _attack_sentence(robustness: RobustnessColumns, attack: RobustnessObservation) -> str:

@@ -42,6 +42,10 @@ except ImportError:  # Windows: nobody keeps two processes apart there
 # In the order in which an earlier run is removed. Whatever moment a kill picks, what is left is a run that
 # still counts its events for as long as it has weights, and that --force recognises.
 PUBLIC_FILES = (
+    "attacks.json",
+    "attacks.npz",
+    "certificates.csv",
+    "certificates.json",
     "card.json",
     "report.html",
     "strip.npz",

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hauberk.gradients.contributions import Materialised, OuterProducts, PerRecordGradient
-from hauberk.gradients.precision import convolution_precision
 from hauberk.gradients.rules.linear import outer_is_cheaper
 from hauberk.gradients.rules.registry import LayerCall, gradient_rule
+from hauberk.precision import convolution_precision
 
 _CPU_PIECE = 1 << 20
 """Patches (in numbers, 4 MiB) in work at a time on a CPU: they stay in its cache and malloc reuses them."""

@@ -37,3 +37,9 @@ def convolution_precision() -> Any:
     """Matrix products as coarse as the framework's own convolutions are, by the user's setting for those."""
     convolution = getattr(_CONVOLUTION, _SWITCH)
     return _set(convolution, convolution)
+
+
+def coarse_convolutions() -> bool:
+    """Whether convolutions in float32 are computed with TensorFloat32, on devices that have it."""
+    chosen = getattr(_CONVOLUTION, _SWITCH)
+    return chosen == "tf32" if _RENAMED else bool(chosen)
