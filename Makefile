@@ -3,14 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow check bench bench-gradients bench-demo docs clean help
+.PHONY: demo test test-slow check bench bench-gradients bench-demo bench-training bench-certify bench-attacks docs clean help
 
 help:
 	@echo "make demo       train, certify and attack a digit classifier; writes runs/demo/report.html"
 	@echo "make test       checks and tests (under ten minutes on two cores)"
 	@echo "make test-slow  the tests that take minutes each"
 	@echo "make check      formatting, lint, types, import rule"
-	@echo "make bench      all benchmarks (bench-gradients: a private step beside plain SGD and the peers)"
+	@echo "make bench      all benchmarks, side by side with the peers; or one of"
+	@echo "                bench-gradients bench-demo bench-training bench-certify bench-attacks"
 	@echo "make docs       the pictures in docs/ and the README, made anew"
 
 .venv/bin/python:
@@ -44,13 +45,22 @@ test: check
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
 
-bench: bench-gradients bench-demo
+bench: bench-gradients bench-demo bench-training bench-certify bench-attacks
 
 bench-gradients: .venv/installed-dev
 	$(BIN)/python benchmarks/gradients.py
 
 bench-demo: .venv/installed-dev
 	$(BIN)/python benchmarks/demo.py
+
+bench-training: .venv/installed-dev
+	$(BIN)/python benchmarks/training.py
+
+bench-certify: .venv/installed-dev
+	$(BIN)/python benchmarks/certify.py
+
+bench-attacks: .venv/installed-dev
+	$(BIN)/python benchmarks/attacks.py
 
 docs: .venv/installed
 	$(BIN)/python tools/screenshot.py

@@ -42,12 +42,36 @@ def test_an_honest_certificate_survives(shape: tuple[int, ...]) -> None:
     assert 0 < len(certified) < len(x)
     assert outcome.rows.tolist() == certified.tolist()
     assert not outcome.broken.any()
-    assert (outcome.answers == certificates.labels[certified]).all()
-    assert (outcome.sizes <= 0.99 * certificates.radii[certified] + 1e-5).all()
+    # so near to the plane a count of votes may go the other way, unconfirmed
+    assert (outcome.answers == certificates.labels[certified]).mean() > 0.8
+    assert (outcome.sizes <= 0.99 * certificates.radii[certified]).all()
     assert (outcome.sizes > 0.5 * certificates.radii[certified]).all()  # it went to the edge
     found = (outcome.attempts - x[torch.from_numpy(certified)]).flatten(1).norm(dim=1)
     assert found.numpy() == pytest.approx(outcome.sizes, abs=1e-6)
-    assert (outcome.fraction, outcome.attack) == (0.99, NoisyPGD().name)
+    assert (outcome.fraction, outcome.attack, outcome.norm) == (0.99, NoisyPGD().name, "l2")
+
+
+@pytest.mark.parametrize(("norm", "dual"), [("linf", 1.0), ("l1", torch.inf)])
+def test_radii_of_other_norms_are_attacked_in_their_norm(norm: str, dual: float) -> None:
+    """The distance to the plane in the norm is known: nothing breaks within it, everything beyond it."""
+    target, x = half_space(), inputs((16,), 12)
+    distances = ((x - 0.5) @ DIRECTION).abs() / float(DIRECTION.norm(dual))
+    labels = ((x - 0.5) @ DIRECTION < 0).long().tolist()
+    for factor, broken in ((0.9, False), (1.6, True)):
+        radii = (factor * distances).tolist()
+        outcome = attack_inside_radius(
+            target,
+            x,
+            made_up(radii, labels),
+            limit=12,
+            attack=NoisyPGD(norm=norm),
+            fraction=1.0,
+            samples=2000,
+        )
+        assert outcome.norm == norm
+        assert (outcome.sizes <= radii).all()
+        far = (distances > distances.median()).numpy()  # clear of the noise of the count
+        assert (outcome.broken[far] == broken).all()
 
 
 @tables_and_images

@@ -1,16 +1,12 @@
-"""The attack stays in its ball and box, touches nothing, and finds what is there to be found."""
+"""PGD against a randomised classifier finds what is there to be found, and nothing else."""
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hauberk.attacks import NoisyPGD, project_l2
+from hauberk.attacks import NoisyPGD
 from hauberk.certify import Smoothed
 from hauberk.errors import RequestError
 
@@ -36,40 +32,6 @@ def at_distance(distances: Tensor, shape: tuple[int, ...]) -> Tensor:
 def side(points: Tensor) -> Tensor:
     """Signed distance to the plane."""
     return (points.flatten(1) - 0.5) @ DIRECTION
-
-
-@given(
-    rows=st.integers(0, 4),
-    shape=st.sampled_from([(1,), (7,), (1, 3, 3), (3, 2, 2)]),
-    spread=st.sampled_from([0.0, 1e-30, 1e-6, 0.1, 3.0, 1e4, 1e25]),
-    radius=st.floats(0, 5, width=32),
-    low=st.sampled_from([0.0, -1.0]),
-    seed=st.integers(0, 2**31),
-)
-@settings(max_examples=150, deadline=None)
-def test_projection_never_leaves_ball_or_box(
-    rows: int, shape: tuple[int, ...], spread: float, radius: float, low: float, seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    centre = low + (1 - low) * torch.rand(rows, *shape, generator=generator)
-    x = centre + spread * torch.randn(rows, *shape, generator=generator)
-    radii = radius * torch.rand(rows, generator=generator)
-    projected = project_l2(x, centre, radii, bounds=(low, 1.0))
-    assert projected.shape == x.shape
-    assert ((projected >= low) & (projected <= 1)).all()
-    sizes = (projected.double() - centre.double()).flatten(1).norm(dim=1)
-    assert (sizes <= radii * (1 + 1e-5) + 1e-6).all()  # float32 pixels round at 1e-7
-    again = project_l2(projected, centre, radii, bounds=(low, 1.0))
-    assert torch.allclose(again, projected, atol=1e-6)
-
-
-def test_projection_keeps_what_is_inside_and_shortens_what_is_not() -> None:
-    centre = torch.full((2, 4), 0.5)
-    x = centre + torch.tensor([[0.1, 0.0, 0.0, 0.0], [0.3, 0.4, 0.0, 0.0]])
-    projected = project_l2(x, centre, torch.tensor([0.2, 0.25]))
-    assert torch.equal(projected[0], x[0])
-    assert torch.allclose(projected[1], centre[1] + torch.tensor([0.15, 0.2, 0.0, 0.0]))
-    assert torch.equal(project_l2(x, centre, torch.zeros(2)), centre)
 
 
 @tables_and_images
@@ -121,16 +83,6 @@ def test_attempts_stay_in_the_box() -> None:
         target, x, torch.zeros(20, dtype=torch.int64), torch.full((20,), 2.0), seed=0
     )
     assert ((found >= 0) & (found <= 1)).all()
-
-
-def test_the_expectation_is_inside_the_logarithm() -> None:
-    """The loss of the smoothed classifier, not the average loss of its noisy copies."""
-    attack, target = NoisyPGD(draws=50_000), Smoothed(half_space(), sigma=SIGMA, classes=2)
-    x = at_distance(torch.tensor([0.2]), (16,))
-    loss = attack._loss(target, x, torch.tensor([0]), torch.Generator().manual_seed(0))
-    noisy = target.noisy(x.repeat_interleave(50_000, 0), torch.Generator().manual_seed(1))
-    probability = target.model(noisy).softmax(1)[:, 0].double().mean()
-    assert float(loss.detach()) + math.log(50_000) == pytest.approx(-math.log(float(probability)), abs=0.02)
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -178,6 +178,14 @@ def test_sequential_rules_through_the_classifier() -> None:
     assert near.draws[0] < 3000
 
 
+def test_a_network_in_double_precision() -> None:
+    model = layered().double()
+    x = inputs_at(model, torch.tensor([2.0, -2.0], dtype=torch.float64))
+    for noise in (NoiseLayers(at_input=0.2), NoiseLayers(after_first_map=0.2)):
+        found = Smoothed(model, noise=noise, classes=2).certify(x, samples=100)
+        assert found.labels.tolist() == [0, 1]
+
+
 class Mixing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack((x[:, 0] - x[:, 0].mean(), x[:, 1]), dim=1)

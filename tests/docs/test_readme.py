@@ -5,13 +5,30 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 ROOT = Path(__file__).parents[2]
 
 
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_a_model_of_ones_own_is_certified_and_attacked_in_three_lines_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 10))
+    x, y = torch.rand(6, 1, 4, 4), torch.randint(10, (6,))
+    certify, attack = EXAMPLES[1:]
+    for example in (certify.replace("10_000", "200"), attack):
+        assert len(example.splitlines()) == 3
+        exec(example, {"model": model, "x": x, "y": y})
+    assert "still right" in capsys.readouterr().out
+
+
 def test_the_python_example_runs_and_is_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    example = EXAMPLES[0]
     lines = [line for line in example.splitlines() if line.strip()]
     assert len(lines) == 10
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,7 @@
 """A card as a small run makes it, for every test of this room."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ from hauberk.accounting.card import (
     Utility,
 )
 from hauberk.accounting.exhibits import CurvePoint, Exhibits, Strip
+from hauberk.methods.attack_records import AttackPictures, AttackRecord, AttackRow, AttackTable
 
 
 def _strip(count: int = 6) -> Strip:
@@ -110,3 +113,62 @@ def card() -> Card:
             class_names=tuple(str(label) for label in range(10)),
         ),
     )
+
+
+@pytest.fixture
+def attacks() -> AttackRecord:
+    """Two attacks at two radii on a smoothed classifier: the first picture broken, the fourth undecided."""
+    strip = _strip()
+    clean = AttackRow(
+        attack="none",
+        norm="linf",
+        radius=0.0,
+        tested=200,
+        accuracy=0.95,
+        accuracy_low=0.9101,
+        accuracy_high=0.9759,
+        success=0.0,
+        steps=0,
+        draws=None,
+    )
+    accuracies = {"fgsm": (0.9, 0.71), "pgd": (0.85, 0.4321), "worst case": (0.845, 0.4321)}
+    rows = tuple(
+        replace(
+            clean,
+            attack=name,
+            radius=radius,
+            accuracy=accuracy,
+            accuracy_low=accuracy - 0.06,
+            accuracy_high=accuracy + 0.06,
+            success=1 - accuracy / 0.95,
+            steps={"fgsm": 1, "pgd": 10}.get(name),
+            draws=None if name == "worst case" else 16,
+        )
+        for name, pair in accuracies.items()
+        for radius, accuracy in zip((0.05, 0.1), pair, strict=True)
+    )
+    table = AttackTable(
+        data="digits",
+        classifier="smoothed with input noise 0.25",
+        norm="linf",
+        target=None,
+        samples=1000,
+        seed=0,
+        confidence=0.95,
+        attacks={"fgsm": "linf FGSM, 1 step", "pgd": "linf PGD, 10 steps"},
+        rows=(clean, *rows),
+        pictures_sha256="0" * 64,
+    )
+    pictures = AttackPictures(
+        images=strip.images,
+        attempts=strip.attempts,
+        labels=strip.labels,
+        clean_answers=np.array([7, 2, 1, 0, 9, 8]),
+        answers=np.array([3, 2, 1, 6, 9, 8]),
+        broken=np.array([True, False, False, False, True, False]),
+        undecided=np.array([False, False, False, True, False, False]),
+        radii=np.array([0.05, 0.1, 0.1, 0.1, 0.05, 0.1]),
+        sizes=np.array([0.0499, 0.1, 0.1, 0.1, 0.0, 0.1]),
+        attacks=np.array(["pgd", "fgsm", "pgd", "pgd", "fgsm", "pgd"]),
+    )
+    return AttackRecord(table=table, pictures=pictures)

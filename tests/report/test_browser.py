@@ -12,6 +12,7 @@ import pytest
 
 from hauberk.accounting.card import Card
 from hauberk.accounting.exhibits import Exhibits
+from hauberk.methods.attack_records import AttackRecord
 from hauberk.report import render
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -63,8 +64,8 @@ def problems(page: str, folder: Path) -> list[str]:
     return listed + [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
 
 
-def test_a_full_report_is_clean(card: Card, tmp_path: Path) -> None:
-    assert problems(render(card), tmp_path) == []
+def test_a_full_report_is_clean(card: Card, attacks: AttackRecord, tmp_path: Path) -> None:
+    assert problems(render(card, attacks), tmp_path) == []
 
 
 def test_a_report_of_a_hostile_card_is_clean(card: Card, tmp_path: Path) -> None:

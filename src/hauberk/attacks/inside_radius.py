@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hauberk.attacks.outcome import Verdict, count_and_test
 from hauberk.attacks.pgd import NoisyPGD
-from hauberk.certify import Certificates, Smoothed, majority_p_value
-
-BREAK_LEVEL = 0.001
+from hauberk.attacks.projections import sizes
+from hauberk.attacks.targets import Goal
+from hauberk.certify import Certificates, Norm, Smoothed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +22,11 @@ class InsideRadius:
     """Outcome of attacking certified inputs at ``fraction`` of their certified radii."""
 
     attack: str
+    norm: Norm
     fraction: float
     rows: NDArray[np.int64]  # which inputs were attacked
     attempts: Tensor
-    sizes: NDArray[np.float64]  # l2 distance of each attempt
+    sizes: NDArray[np.float64]  # distance of each attempt in the norm
     answers: NDArray[np.int64]  # the class on top at the attempt, among fresh draws
     broken: NDArray[np.bool_]
 
@@ -43,8 +45,9 @@ def attack_inside_radius(
 ) -> InsideRadius:
     """Attack up to ``limit`` certified inputs, spread evenly over the certified ones.
 
-    A break: the rival class is picked on one set of fresh draws, and another set says by an exact binomial
-    test at level 0.001 that it beats the certified class at the attacked point. A lucky draw is no break.
+    The certificates' radii are taken in the attack's norm. A break: the rival class is picked on one set of
+    fresh draws, and another set says by an exact binomial test at level 0.001 that it beats the certified
+    class at the attacked point. A lucky draw is no break.
     """
     attack = attack or NoisyPGD()
     certified = np.flatnonzero(certificates.radii > 0)
@@ -52,30 +55,25 @@ def attack_inside_radius(
     rows = certified[np.linspace(0, len(certified) - 1, count).astype(np.int64)] if count else certified[:0]
     inputs = x[torch.from_numpy(rows)]
     labels = torch.from_numpy(certificates.labels[rows])
-    radii = torch.from_numpy(fraction * certificates.radii[rows]).to(x.dtype)
+    radii = torch.from_numpy(fraction * certificates.radii[rows])
 
-    attempts, answers, broken = [], [], []
+    attempts, verdicts = [], []
     generator = torch.Generator(device=target.device).manual_seed(seed + 1)
     for part in torch.arange(count).split(32) if count else []:
         points = attack.run(target, inputs[part], labels[part], radii[part], seed=seed + 2 + int(part[0]))
-        selection = target.count_votes(points, max(100, samples // 10), generator)
-        votes = target.count_votes(points, samples, generator)
-        for row, (first, second) in enumerate(zip(selection, votes, strict=True)):
-            label = int(labels[part[row]])
-            rival = int(np.where(np.arange(len(first)) == label, -1, first).argmax())
-            broken.append(majority_p_value(int(second[rival]), int(second[label])) <= BREAK_LEVEL)
-            answers.append(int(second.argmax()))
+        goal = Goal(classes=labels[part], targeted=False)
+        verdicts.append(count_and_test(target, points, goal, samples=samples, generator=generator))
         attempts.append(points)
         if progress is not None:
             progress(len(part))
-    points = torch.cat(attempts) if attempts else inputs
-    sizes = (points - inputs).flatten(1).norm(dim=1).double().numpy() if count else np.empty(0)
+    points, verdict = torch.cat(attempts) if attempts else inputs, Verdict.joined(verdicts)
     return InsideRadius(
         attack=attack.name,
+        norm=attack.norm,
         fraction=fraction,
         rows=rows,
         attempts=points,
-        sizes=sizes,
-        answers=np.asarray(answers, dtype=np.int64),
-        broken=np.asarray(broken, dtype=np.bool_),
+        sizes=sizes(points, inputs, attack.norm).numpy() if count else np.empty(0),
+        answers=verdict.answers.numpy(),
+        broken=verdict.broken.numpy(),
     )

@@ -128,7 +128,8 @@ class Smoothed:
         """Refuse what no bound covers, for inputs of this shape; done once by whoever needs it first."""
         if self._shape == shape:
             return
-        example = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0)).to(self.device)
+        kind = next((each.dtype for each in self.model.parameters() if each.is_floating_point()), None)
+        example = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0)).to(self.device, kind)
         with evaluation_mode(self.model):
             first_map = None
             if self.noise.after_map:

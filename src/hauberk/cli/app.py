@@ -8,9 +8,10 @@ from typing import TextIO
 
 import typer
 
+from hauberk.cli.attack import attack
 from hauberk.cli.calibrate import calibrate
 from hauberk.cli.certify import certify_run
-from hauberk.cli.examine import attack_run, report_run
+from hauberk.cli.examine import report_run
 from hauberk.cli.facts import account, data_list, methods_list
 from hauberk.cli.reproduce import reproduce
 from hauberk.cli.screen import messages
@@ -49,7 +50,10 @@ def _top(
 app.command("demo", epilog="Example: hauberk demo --force")(demo)
 app.command("train", epilog="Example: hauberk train --data digits --epsilon 3 --quick --name first")(train)
 app.command("certify", epilog="Example: hauberk certify runs/demo --radius 0.25 --limit 200")(certify_run)
-app.command("attack", epilog="Example: hauberk attack runs/demo --steps 100 --limit 300")(attack_run)
+app.command(
+    "attack",
+    epilog="Example: hauberk attack runs/demo --attacks fgsm,mim,pgd --norm linf --radius 0.05,8/255",
+)(attack)
 app.command("report", epilog="Example: hauberk report runs/demo")(report_run)
 app.command(
     "account",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _SETTINGS: dict[Size, dict[str, Any]] = {
     "tiny": {"data": "digits", "model": "logistic", "epsilons": (5.0,), "batch": 32, "epochs": 1.0},
-    "quick": {"data": "cifar10", "model": "lenet", "epsilons": (5.0,), "batch": 256, "epochs": 3.0},
+    "quick": {"data": "cifar10", "model": "small-tanh-cnn", "epsilons": (5.0,), "batch": 256, "epochs": 5.0},
     "full": {
         "data": "cifar10",
         "model": "resnet-18",
@@ -74,6 +74,7 @@ def _draw(figure: Figure, rows: list[tuple[Any, ...]]) -> None:
     for generator in GENERATORS:
         points = [row for row in rows if row[:2] == (generator.name, generator.variant)]
         draw_line(axes, generator, [row[2] for row in points], [row[4] for row in points])
+    axes.set_xticks(sorted({row[2] for row in rows}))
     axes.set_xlabel("claimed epsilon")
     axes.set_title("test accuracy")
     axes.legend(fontsize="x-small")

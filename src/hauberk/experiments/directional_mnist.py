@@ -22,7 +22,7 @@ _SETTINGS: dict[Size, dict[str, Any]] = {
     },
     "quick": {
         "data": "digits",
-        "model": "lenet",
+        "model": "small-tanh-cnn",  # LeNet takes six times as long
         "epsilons": (0.5, 3.0),
         "seeds": 1,
         "batch": 512,
@@ -31,10 +31,10 @@ _SETTINGS: dict[Size, dict[str, Any]] = {
     "full": {
         "data": "mnist",
         "model": "lenet",
-        "epsilons": (0.2, 0.5, 1.0, 3.0),
+        "epsilons": (1.0, 3.0),
         "seeds": 3,
         "batch": 512,
-        "epochs": 60.0,
+        "epochs": 30.0,  # the paper goes on to 60; on an H200 this takes an hour
     },
 }
 
@@ -92,23 +92,25 @@ def run(size: Size, seed: int, progress: Progress) -> Result:
 
 def _draw(figure: Figure, trained: list[tuple[float, int, Trained]]) -> None:
     by_epoch, by_epsilon = figure.subplots(1, 2)
-    middle = sorted({epsilon for epsilon, _, _ in trained})[-1]
+    epsilons = sorted({epsilon for epsilon, _, _ in trained})
+    shown = epsilons[-1]
     first = min(own_seed for _, own_seed, _ in trained)
     lines: dict[str, list[tuple[float, Trained]]] = {}
     for epsilon, own_seed, each in trained:
         lines.setdefault(each.generator.label, []).append((epsilon, each))
-        if epsilon == middle and own_seed == first:
+        if epsilon == shown and own_seed == first:
             draw_line(by_epoch, each.generator, [point.epoch for point in each.curve], each.accuracies)
     for cases in lines.values():
-        epsilons = sorted({epsilon for epsilon, _ in cases})
         means = []
         for epsilon in epsilons:
             last = [each.accuracies[-1] for own, each in cases if own == epsilon]
             means.append(sum(last) / len(last))
         draw_line(by_epsilon, cases[0][1].generator, epsilons, means)
-    by_epoch.set_title(f"test accuracy, claimed epsilon {middle:g}")
+    by_epoch.set_title(f"test accuracy, claimed epsilon {shown:g}")
     by_epoch.set_xlabel("epoch")
     by_epsilon.set_title("after the last epoch")
     by_epsilon.set_xlabel("claimed epsilon")
     by_epsilon.set_xscale("log")
+    by_epsilon.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    by_epsilon.minorticks_off()
     by_epoch.legend(fontsize="x-small")

@@ -1,7 +1,7 @@
 """The report: one HTML file that needs nothing else, for somebody who was not there.
 
-Card strings are escaped, and the page forbids itself scripts and every network request by its own content
-security policy. The same card gives the same bytes.
+Strings of the card and of the attacks are escaped, and the page forbids itself scripts and every network
+request by its own content security policy. The same card and attacks give the same bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from hauberk.accounting.card import Card, ClassAccuracy
+from hauberk.errors import RequestError
 from hauberk.files import write_text
-from hauberk.report import charts, rounding, wording
-from hauberk.report.pictures import specimens, why_no_strip
+from hauberk.methods.attack_records import AttackRecord, read_attacks
+from hauberk.report import attack_wording, charts, rounding, wording
+from hauberk.report.pictures import (
+    AttackSpecimen,
+    attack_specimens,
+    specimens,
+    why_no_attack_strip,
+    why_no_strip,
+)
 from hauberk.report.printable import printable
 
 if TYPE_CHECKING:
@@ -35,13 +43,36 @@ class ClassBar:
     accuracy: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttackSection:
+    """``trouble`` says why results that lie beside the report are not shown; all else is empty then."""
+
+    trouble: str | None = None
+    norm: str = ""
+    result: str = ""
+    conditions: tuple[str, ...] = ()
+    radii: tuple[float, ...] = ()
+    clean: attack_wording.AttackCell | None = None
+    lines: tuple[attack_wording.AttackLine, ...] = ()
+    specimens: tuple[AttackSpecimen, ...] = ()
+    why_no_strip: str | None = None
+
+
 def write_report(card: Card, path: Path) -> None:
-    """Write the report whole or not at all."""
-    write_text(path, render(card))
+    """Write the report whole or not at all, with the attacks that `hauberk attack` left beside it, if any."""
+    attacks: AttackRecord | str | None
+    try:
+        attacks = read_attacks(path.parent)
+    except RequestError as error:
+        attacks = str(error).replace(f"{path.parent}/", "")  # where it lay is nobody's business
+    write_text(path, render(card, attacks))
 
 
-def render(card: Card) -> str:
-    """The card, its curves and its pictures as one self-contained page; what is missing is said."""
+def render(card: Card, attacks: AttackRecord | str | None = None) -> str:
+    """The card, its curves and its pictures as one self-contained page; what is missing is said.
+
+    ``attacks``: those at given radii, or a sentence on why they cannot be shown.
+    """
     card = printable(card)
     return _template().render(
         card=card,
@@ -61,6 +92,7 @@ def render(card: Card) -> str:
         classes=0 if card.utility is None else len(card.utility.per_class),
         specimens=specimens(card),
         why_no_strip=why_no_strip(card),
+        attacks=_attack_section(card, attacks),
     )
 
 
@@ -121,6 +153,25 @@ def _accuracy_chart(card: Card) -> Markup | None:
         return None
     epochs, accuracies = zip(*points, strict=True)
     return charts.accuracy_chart(epochs, accuracies)
+
+
+def _attack_section(card: Card, attacks: AttackRecord | str | None) -> AttackSection | None:
+    if attacks is None:
+        return None
+    if isinstance(attacks, str):
+        return AttackSection(trouble=f"The attacks are not shown: {printable(attacks)}.")
+    table = printable(attacks.table)
+    target = None if table.target is None else wording.class_name(card, table.target)
+    return AttackSection(
+        norm=table.norm,
+        result=attack_wording.attack_result(table),
+        conditions=attack_wording.attack_conditions(table, target),
+        radii=attack_wording.attack_radii(table),
+        clean=attack_wording.clean_cell(table),
+        lines=attack_wording.attack_lines(table),
+        specimens=attack_specimens(card, attacks.pictures),
+        why_no_strip=why_no_attack_strip(attacks),
+    )
 
 
 def _class_bars(card: Card) -> tuple[ClassBar, ...]:

@@ -1,4 +1,4 @@
-"""The strip of test pictures: each as it is, and as the attack left it."""
+"""Strips of test pictures: each as it is, and as an attack left it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from hauberk.accounting.card import Card
 from hauberk.accounting.exhibits import Strip
-from hauberk.report.rounding import length
+from hauberk.methods.attack_records import AttackPictures, AttackRecord
+from hauberk.report.printable import printable
+from hauberk.report.rounding import length, plain
 from hauberk.report.wording import class_name
 
 _SHOWN_WIDTH = 96  # pixels on the page, reached by a whole factor so that every pixel stays square
@@ -98,6 +100,76 @@ def _outcome(card: Card, strip: Strip, index: int) -> tuple[str, bool]:
     if strip.attempt_sizes[index] < strip.radii[index]:
         return f"{changed}, inside the radius", True
     return f"{changed}, outside the radius", False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSpecimen:
+    """One test picture, the picture that an attack made of it, and their difference."""
+
+    picture: str  # data URI
+    attempt: str  # data URI
+    difference: str  # data URI
+    width: int
+    height: int
+    true: str
+    before: str
+    attack: str
+    radius: str
+    size: str
+    outcome: str
+    broken: bool
+
+
+def why_no_attack_strip(record: AttackRecord) -> str | None:
+    """A sentence if there is nothing that could be shown as pictures, else ``None``."""
+    if record.pictures is not None and len(record.pictures.images):
+        return None
+    if record.table.pictures_sha256 is None:
+        return "No attacked pictures are shown: the inputs of this run are not pictures."
+    return "No attacked pictures are shown: attacks.npz is missing, or not what this attack wrote."
+
+
+def attack_specimens(card: Card, pictures: AttackPictures | None) -> tuple[AttackSpecimen, ...]:
+    if pictures is None:
+        return ()
+    return tuple(_attack_specimen(card, pictures, index) for index in range(len(pictures.images)))
+
+
+def _attack_specimen(card: Card, pictures: AttackPictures, index: int) -> AttackSpecimen:
+    label, before = int(pictures.labels[index]), int(pictures.clean_answers[index])
+    image, attempt = pictures.images[index], pictures.attempts[index]
+    height, width = image.shape[1:]
+    factor = max(1, _SHOWN_WIDTH // width)
+    return AttackSpecimen(
+        picture=data_uri(image),
+        attempt=data_uri(attempt),
+        difference=data_uri(_visible(attempt - image)),
+        width=factor * width,
+        height=factor * height,
+        true=class_name(card, label),
+        before=_answer(card, before, label),
+        attack=printable(str(pictures.attacks[index])),
+        radius=plain(float(pictures.radii[index])),
+        size=length(float(pictures.sizes[index])),
+        outcome=_attack_outcome(card, pictures, index),
+        broken=bool(pictures.broken[index]) and before == label,
+    )
+
+
+def _attack_outcome(card: Card, pictures: AttackPictures, index: int) -> str:
+    before, after = int(pictures.clean_answers[index]), int(pictures.answers[index])
+    if pictures.undecided[index]:
+        return "no majority is confirmed"
+    if before != int(pictures.labels[index]):
+        return "wrong before the attack"
+    return "answer kept" if after == before else f"answers {class_name(card, after)}"
+
+
+def _visible(difference: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Middle grey where nothing changed, black or white at the largest change."""
+    largest = float(np.abs(difference).max())
+    scaled: NDArray[np.float32] = 0.5 + difference / (2 * largest or 1)
+    return scaled
 
 
 def data_uri(picture: NDArray[np.float32]) -> str:

@@ -56,7 +56,8 @@ class Checkpoint:
 def save_checkpoint(trainer: PrivateTrainer, path: Path, *, view_key: Key) -> None:
     """Write a new generation; at every moment the file system holds a whole one, if it ever did."""
     remembered, plain = _optimizer_memory(trainer.optimizer.optimizer)
-    tensors = _own_state(trainer) | remembered
+    state = _own_state(trainer) | remembered
+    tensors = {name: value.detach().cpu() for name, value in state.items()}  # once: each is a wait for a GPU
     facts = {"view_key": json.dumps(view_key), "optimizer": json.dumps(plain)}
     facts["sha256"] = _digest(tensors, facts)
     write_tensors(path, tensors, facts, previous=previous_checkpoint(path))

@@ -52,10 +52,46 @@ class Moments:
             raise RequestError(f"the pruned part must lie in [0, 1), got {self.pruned}")
 
 
+class AllCoordinates:
+    """The coordinates of all parameters in one long vector, of which each parameter sees its part in place.
+
+    A step of training a small network is many small operations; one operation on everything costs as much as
+    one on a bias.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self._shapes = {name: weight.shape for name, weight in weights.items()}
+        self._sizes = [weight.numel() for weight in weights.values()]
+        empty = [weight.detach().flatten()[:0] for weight in weights.values()]
+        self._like = torch.cat(empty or [torch.empty(0)])
+        self.count = sum(self._sizes)
+
+    def filled(self, value: float) -> Tensor:
+        return self._like.new_full((self.count,), value)
+
+    def together(self, parts: Weights) -> Tensor:
+        """A new vector; ``parts`` may come in any order."""
+        return torch.cat([parts[name].flatten() for name in self._shapes])
+
+    def parts(self, vector: Tensor) -> dict[str, Tensor]:
+        """The vector by parameters: views, which follow it."""
+        pieces = vector.split(self._sizes)
+        return {
+            name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
+        }
+
+    def raised(self, sizes: Tensor) -> Tensor:
+        """``sizes``, changed in place: none below a tenth of its parameter's average, and none zero."""
+        sizes.clamp_min_(torch.finfo(sizes.dtype).tiny)
+        parts = list(sizes.split(self._sizes))
+        torch._foreach_maximum_(parts, torch._foreach_mul([part.mean() for part in parts], 0.1))
+        return sizes
+
+
 class HistoryShaping:
     """Scales from running moments of the released gradient; a subclass says which function of them.
 
-    ``centre`` is the running mean. ``square`` is the running square around it, less the noise that the
+    The centre is the running mean. ``square`` is the running square around it, less the noise that the
     mechanism is known to have added, never below a tenth of its average over the parameter: the noise leaves
     no more than that to be seen in a single coordinate.
     """
@@ -64,63 +100,56 @@ class HistoryShaping:
 
     def __init__(self, weights: Weights, moments: Moments | None = None) -> None:
         self._moments = moments or Moments()
-        self._mean = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-        self._square = {name: torch.ones_like(weight) for name, weight in weights.items()}
-        self._scale = {name: torch.ones_like(weight) for name, weight in weights.items()}
-        self._centre = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        self._all = AllCoordinates(weights)
+        self._mean, self._square, self._scale = (self._all.filled(value) for value in (0.0, 1.0, 1.0))
         self._seen = torch.zeros((), dtype=torch.int64)
-        self._pruning = ReleasedPruning(weights, self._moments.pruned) if self._moments.pruned else None
+        self._pruning = ReleasedPruning(self._all, self._moments.pruned) if self._moments.pruned else None
         # tensors that stay where they are: a recorded CUDA graph reads them in place
         self.geometry = Geometry(
-            self._scale,
-            centre=self._centre if self.centred else None,
-            mask=None if self._pruning is None else self._pruning.mask,
+            self._all.parts(self._scale),
+            centre=self._all.parts(self._mean) if self.centred else None,
+            mask=None if self._pruning is None else self._all.parts(self._pruning.mask),
         )
 
     def relative_scales(self, mean: Tensor, square: Tensor) -> Tensor:
-        """Up to a factor, the scales for one parameter."""
+        """Up to a factor, the scales of all coordinates."""
         raise NotImplementedError
 
     def observe(self, released: Weights, noise: float) -> None:
         self._seen += 1
-        decay = min(self._moments.decay, float(self._seen) / (float(self._seen) + 1))
-        first = int(self._seen) == 1
-        for name, gradient in released.items():
-            square = (gradient - self._mean[name]).square() - (noise * self._scale[name]).square()
-            self._mean[name].lerp_(gradient, 1 - decay)
-            self._square[name].lerp_(square, 1.0 if first else 1 - decay)
+        seen = int(self._seen)
+        decay = min(self._moments.decay, seen / (seen + 1))
+        gradient = self._all.together(released)
+        square = (gradient - self._mean).square_() - (noise * self._scale).square_()
+        self._mean.lerp_(gradient, 1 - decay)
+        self._square.lerp_(square, 1.0 if seen == 1 else 1 - decay)
         self._rescale()
-        if self.centred:
-            for name, centre in self._centre.items():
-                centre.copy_(self._mean[name])
         if self._pruning is not None:
-            self._pruning.choose(self._mean, int(self._seen))
+            self._pruning.choose(self._mean, seen)
 
     def applied(self, released: Weights) -> dict[str, Tensor]:
-        return dict(released) if self._pruning is None else self._pruning.applied(released)
+        if self._pruning is None:
+            return dict(released)
+        return self._all.parts(self._pruning.applied(self._all.together(released)))
 
     def _rescale(self) -> None:
         """Scales with a mean square of 1 over all coordinates: the noise keeps its total power."""
-        relative = {}
-        for name, mean in self._mean.items():
-            square = self._square[name]
-            typical = square.clamp_min(0.0).mean().clamp_min(torch.finfo(square.dtype).tiny)
-            relative[name] = self.relative_scales(mean, square.clamp_min(0.1 * typical))
-        middle = torch.cat([each.flatten() for each in relative.values()]).double().log().mean().exp()
+        relative = self.relative_scales(self._mean, self._all.raised(self._square.clone()))
+        middle = relative.double().log_().mean().exp()
         ratio = self._moments.largest_ratio
-        bounded = {
-            name: (each / middle).clamp(1 / ratio, ratio).to(each.dtype) for name, each in relative.items()
-        }
-        total = sum(float(each.double().square().sum()) for each in bounded.values())
-        count = sum(each.numel() for each in bounded.values())
-        for name, scale in self._scale.items():
-            scale.copy_(bounded[name] * (count / total) ** 0.5)
+        bounded = (relative / middle).clamp_(1 / ratio, ratio)
+        power = bounded.double().square_().mean()
+        torch.mul(bounded, power.rsqrt(), out=self._scale)
 
     def state(self) -> dict[str, Tensor]:
-        parts = {"mean": self._mean, "square": self._square, "scale": self._scale, "centre": self._centre}
-        tensors = {f"{kind}/{name}": value for kind, each in parts.items() for name, value in each.items()}
+        vectors = {"mean": self._mean, "square": self._square, "scale": self._scale}
         if self._pruning is not None:
-            tensors |= self._pruning.state()
+            vectors |= self._pruning.state()
+        tensors = {
+            f"{kind}/{name}": part
+            for kind, vector in vectors.items()
+            for name, part in self._all.parts(vector).items()
+        }
         return {**tensors, "seen": self._seen}
 
 
@@ -134,43 +163,35 @@ class ReleasedPruning:
 
     PROBED = 0.2  # of the coordinates that a step takes
 
-    def __init__(self, weights: Weights, pruned: float) -> None:
+    def __init__(self, coordinates: AllCoordinates, pruned: float) -> None:
         self._kept = 1 - pruned
-        self.mask = {name: torch.ones_like(weight) for name, weight in weights.items()}
-        self._largest = {name: torch.ones_like(weight) for name, weight in weights.items()}
-        self._waiting = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        self.mask, self._largest = coordinates.filled(1.0), coordinates.filled(1.0)
+        self._waiting = coordinates.filled(0.0)
 
-    def choose(self, mean: Weights, step: int) -> None:
-        sizes = torch.cat([each.abs().flatten() for each in mean.values()])
+    def choose(self, mean: Tensor, step: int) -> None:
+        sizes = mean.abs()
         count = max(1, round(len(sizes) * self._kept * (1 - self.PROBED)))
-        least = sizes.topk(count).values[-1]
+        least = sizes.topk(count, sorted=False).values.amin()
         period = max(1, round(1 / (self._kept * self.PROBED)))
-        start = 0
-        for name, each in mean.items():
-            self._largest[name].copy_(each.abs() >= least)
-            places = torch.arange(start, start + each.numel(), device=each.device).view_as(each)
-            probed = (places + step) % period == 0
-            self.mask[name].copy_(self._largest[name].bool() | probed)
-            start += each.numel()
+        self._largest.copy_(sizes >= least)
+        self.mask.copy_(self._largest)
+        self.mask[-step % period :: period] = 1.0
 
-    def applied(self, released: Weights) -> dict[str, Tensor]:
-        now = {}
-        for name, each in released.items():
-            self._waiting[name] += each
-            now[name] = self._waiting[name] * self._largest[name]
-            self._waiting[name] -= now[name]
+    def applied(self, released: Tensor) -> Tensor:
+        self._waiting += released
+        now = self._waiting * self._largest
+        self._waiting -= now
         return now
 
     def state(self) -> dict[str, Tensor]:
-        parts = {"mask": self.mask, "largest": self._largest, "waiting": self._waiting}
-        return {f"{kind}/{name}": value for kind, each in parts.items() for name, value in each.items()}
+        return {"mask": self.mask, "largest": self._largest, "waiting": self._waiting}
 
 
 class PlainShaping(HistoryShaping):
-    """No shape at all: for pruning alone."""
+    """No shape at all, for pruning alone: all scales stay 1."""
 
-    def relative_scales(self, mean: Tensor, square: Tensor) -> Tensor:
-        return torch.ones_like(mean)
+    def _rescale(self) -> None:
+        pass
 
 
 class AdaClipShaping(HistoryShaping):
@@ -195,6 +216,4 @@ class DirectionalShaping(HistoryShaping):
     """
 
     def relative_scales(self, mean: Tensor, square: Tensor) -> Tensor:
-        importance = mean.abs()
-        floor = (0.1 * importance.mean()).clamp_min(torch.finfo(mean.dtype).tiny)
-        return (square / importance.clamp_min(floor)).pow(1 / 3)
+        return (square / self._all.raised(mean.abs())).pow_(1 / 3)
