@@ -39,8 +39,9 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Two workers of one thread each: threads that wait for each other would take longer.
 test: check
-	$(BIN)/python -m pytest --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow

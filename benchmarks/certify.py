@@ -1,6 +1,6 @@
 """How many inputs a second are certified, beside the published procedure and another library?
 
-    python benchmarks/certify.py [--device cpu|cuda] [--networks a,b] [--quick]
+    python benchmarks/certify.py [--device cpu|cuda] [--networks a,b] [--questions a,b]
 
 Questions, all at alpha = 0.001 and, for the radius, against n = 100,000 draws:
 
@@ -215,7 +215,9 @@ def sizes(subject: Subject, device: torch.device, *, quick: bool) -> tuple[int, 
     return 2, DRAWS, {"radius>=0.25": 128, "within-10%": 3, "within-5%": 3}
 
 
-def compare(subject: Subject, device: torch.device, *, quick: bool) -> list[dict[str, object]]:
+def compare(
+    subject: Subject, device: torch.device, questions: list[str], *, quick: bool
+) -> list[dict[str, object]]:
     target = Smoothed(subject.model, sigma=SIGMA, classes=subject.classes)
     turns, timed_draws, inputs = sizes(subject, device, quick=quick)
     art = None
@@ -236,6 +238,8 @@ def compare(subject: Subject, device: torch.device, *, quick: bool) -> list[dict
         if art is not None:
             clock.time("art", lambda row=row: art(row, timed_draws), 1 / factor)
         for question, rule in rules(500 if quick else DRAWS).items():
+            if question not in questions:
+                continue
             begin = turn * inputs[question]
             rows = slice(begin, begin + inputs[question])
             found = []
@@ -259,7 +263,7 @@ def compare(subject: Subject, device: torch.device, *, quick: bool) -> list[dict
                 checks[question] = _unsafe(radii, share + margin), int((radii > 0).sum())
     rows_out: list[dict[str, object]] = []
     base = clock.median("published")
-    for question in QUESTIONS:
+    for question in questions:
         for contender in ("published", "art", "hauberk") if art is not None else ("published", "hauberk"):
             spent = clock.median(question if contender == "hauberk" else contender)
             ours = contender == "hauberk"
@@ -297,30 +301,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--questions", default=",".join(QUESTIONS))
     parser.add_argument("--quick", action="store_true", help="a few draws: does it run at all?")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the results")
     options = parser.parse_args()
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     print(f"torch {torch.__version__}, {device.type}, sigma {SIGMA}, alpha {ALPHA}", flush=True)
+    questions = options.questions.split(",")
+    if unknown := [each for each in questions if each not in QUESTIONS]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(QUESTIONS)}")
     file = options.output / f"certify-{device.type}.json"
     for name in options.networks.split(","):
         if name not in NETWORKS:
             parser.error(f"{name!r} is none of {', '.join(NETWORKS)}")
         subject = half_space() if name == "half-space" else trained(name, device, quick=options.quick)
         subject.model.to(device)
-        rows = compare(subject, device, quick=options.quick)
+        rows = compare(subject, device, questions, quick=options.quick)
         for row in rows:
             show(row)
         if not options.quick:
-            kept = [] if not file.is_file() else _other_rows(file, name)
+            kept = [] if not file.is_file() else _other_rows(file, name, questions)
             write_json(file, kept + rows)
 
 
-def _other_rows(file: Path, network: str) -> list[dict[str, object]]:
+def _other_rows(file: Path, network: str, questions: list[str]) -> list[dict[str, object]]:
     import json
 
     rows: list[dict[str, object]] = json.loads(file.read_text())
-    return [row for row in rows if row["network"] != network]
+    return [row for row in rows if row["network"] != network or row["question"] not in questions]
 
 
 if __name__ == "__main__":
