@@ -334,7 +334,7 @@ def whole_epochs(setup: Setup) -> list[tuple[float, int]]:
             times.append(time.perf_counter())
 
     with Ranks.from_environment() as ranks:
-        method = setup.build(epochs=2.0 if setup.quick else 5.0)
+        method = setup.build(epochs=2.0 if setup.quick else 4.0)
         if not ranks.leader:
             method.fit(setup.split.train, ranks=ranks)
             return []
@@ -427,7 +427,7 @@ def main() -> None:
     parser.add_argument("--networks", type=lambda text: _names(text, NETWORKS), default=list(NETWORKS))
     parser.add_argument("--methods", type=lambda text: _names(text, METHODS), default=list(METHODS))
     parser.add_argument("--questions", type=lambda text: _names(text, ASK), default=list(ASK))
-    parser.add_argument("--seconds", type=float, default=30.0, help="for one method's epochs (at least one)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for one method's epochs (at least one)")
     parser.add_argument("--quick", action="store_true", help="96 records: does it run at all?")
     parser.add_argument("--output", type=Path, help="folder for the results (default: benchmarks/results)")
     parser.add_argument("--epochs-to", type=Path, help=argparse.SUPPRESS)
