@@ -46,8 +46,9 @@ def philox(key: Key, counter: Sequence[Tensor]) -> list[Tensor]:
     c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
     for _ in range(_ROUNDS):
         product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c2 = ((product1 >> 32) & _WORD) ^ c1 ^ first, ((product0 >> 32) & _WORD) ^ c3 ^ second
-        c1, c3 = product1 & _WORD, product0 & _WORD
+        c0 = (product1 >> 32).bitwise_and_(_WORD).bitwise_xor_(c1).bitwise_xor_(first)
+        c2 = (product0 >> 32).bitwise_and_(_WORD).bitwise_xor_(c3).bitwise_xor_(second)
+        c1, c3 = product1.bitwise_and_(_WORD), product0.bitwise_and_(_WORD)
         first, second = (first + _KEY_STEPS[0]) & _WORD, (second + _KEY_STEPS[1]) & _WORD
     return [c0, c1, c2, c3]
 
@@ -78,19 +79,23 @@ def keyed_normals(key: Key, *, step: int, records: Tensor, views: int, shape: tu
     elements = math.prod(shape)
     blocks = -(-elements // 4)
     device = records.device
-    words = philox(
-        key,
-        (
-            torch.arange(blocks, device=device).view(1, 1, blocks),
-            records.view(-1, 1, 1),
-            torch.tensor(step, device=device).view(1, 1, 1),
-            torch.arange(views, device=device).view(1, views, 1),
-        ),
-    )
-    a, b = _box_muller(_uniform32(words[0]), _uniform32(words[1]))
-    c, d = _box_muller(_uniform32(words[2]), _uniform32(words[3]))
-    flat = torch.stack((a, b, c, d), dim=-1).view(len(records), views, 4 * blocks)[..., :elements]
-    return flat.reshape(len(records), views, *shape)
+    normals = torch.empty(len(records), views, blocks, 4, device=device)
+    # on a CPU in pieces that stay in the cache; a GPU minds every launch more
+    piece = max(1, _PIECE // (4 * views * blocks)) if device.type == "cpu" else max(1, len(records))
+    for some, into in zip(records.split(piece), normals.split(piece), strict=True):
+        words = philox(
+            key,
+            (
+                torch.arange(blocks, device=device).view(1, 1, blocks),
+                some.view(-1, 1, 1),
+                torch.tensor(step, device=device).view(1, 1, 1),
+                torch.arange(views, device=device).view(1, views, 1),
+            ),
+        )
+        for place in (0, 2):
+            pair = _box_muller(_uniform32(words[place]), _uniform32(words[place + 1]))
+            into[..., place], into[..., place + 1] = pair
+    return normals.view(len(records), views, 4 * blocks)[..., :elements].reshape(len(records), views, *shape)
 
 
 def _stream(key: Key, *, step: int, count: int) -> Tensor:
