@@ -71,10 +71,13 @@ def _uniform32(word: Tensor) -> Tensor:
     return (word.to(torch.float32) + 0.5) * 2.0**-32
 
 
-def keyed_normals(key: Key, *, step: int, records: Tensor, views: int, shape: tuple[int, ...]) -> Tensor:
+def keyed_normals(
+    key: Key, *, step: int, records: Tensor, views: int, shape: tuple[int, ...], first_view: int = 0
+) -> Tensor:
     """Standard normals of shape ``(len(records), views, *shape)`` in float32.
 
-    Row ``i`` is a function of ``(key, step, records[i])`` alone, whatever else is in the batch.
+    Row ``i`` is a function of ``(key, step, records[i])`` alone, whatever else is in the batch. Views have
+    numbers: ``first_view`` gives others than a call that begins at 0.
     """
     elements = math.prod(shape)
     blocks = -(-elements // 4)
@@ -89,7 +92,7 @@ def keyed_normals(key: Key, *, step: int, records: Tensor, views: int, shape: tu
                 torch.arange(blocks, device=device).view(1, 1, blocks),
                 some.view(-1, 1, 1),
                 torch.tensor(step, device=device).view(1, 1, 1),
-                torch.arange(views, device=device).view(1, views, 1),
+                torch.arange(first_view, first_view + views, device=device).view(1, views, 1),
             ),
         )
         for place in (0, 2):

@@ -5,23 +5,28 @@ import math
 import pytest
 import torch
 
+from hauberk.accounting import prove
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.methods import METHODS
+from hauberk.methods.catalogue import named_network
 from hauberk.methods.run import AuditSettings
 from hauberk.methods.settings import TrainSettings
-from hauberk.models import build
 
 ROWS = [(name, variant) for name, row in METHODS.items() for variant in row.variants]
 each = pytest.mark.parametrize(("name", "variant"), ROWS, ids=[f"{name} {variant}" for name, variant in ROWS])
+SHAPE = (1, 6, 6)
 AUDIT = AuditSettings(tested=8, samples=50, attacked=2, attack_steps=2)
 
 
 def data(rows: int = 64) -> Dataset:
     generator = torch.Generator().manual_seed(0)
-    x = torch.rand(rows, 1, 3, 3, generator=generator)
+    x = torch.rand(rows, *SHAPE, generator=generator)
     y = (x.flatten(1).mean(1) > 0.5).long()
     return Dataset(name="made up", x=x, y=y, classes=2)
+
+
+PUBLIC = data(32)
 
 
 def settings(name: str, variant: str, **changes: object) -> TrainSettings:
@@ -34,31 +39,58 @@ def settings(name: str, variant: str, **changes: object) -> TrainSettings:
             "batch": 16,
             "epochs": 2.0,
             "lr": 0.5,
+            "model": "mlp",
+            "public_epochs": 1,
+            **METHODS[name].settings,
             **changes,
         }
     )
 
 
+def network(chosen: TrainSettings):
+    torch.manual_seed(0)
+    return named_network(chosen, SHAPE, 2)
+
+
 def fit(name: str, variant: str, **changes: object):
     chosen = settings(name, variant, **changes)
     row = METHODS[name]
-    torch.manual_seed(0)
-    model = build("mlp", shape=(1, 3, 3), classes=2)
-    method = row.build(model, chosen, row.plan(chosen, records=64))
-    return method.fit(data())
+    method = row.build(network(chosen), chosen, row.plan(chosen, records=64))
+    return method.fit(data(), public=PUBLIC if "public_data" in row.reads else None)
 
 
 @each
 def test_a_card_has_what_is_claimed_and_what_is_proven(name: str, variant: str) -> None:
-    run = fit(name, variant)
+    row, run = METHODS[name], fit(name, variant)
     card = run.audit(data(), settings=AUDIT)
     assert (card.method, card.variant) == (name, variant)
-    assert card.privacy.claimed is not None
-    assert card.privacy.proven is not None
-    assert card.privacy.claimed.epsilon == pytest.approx(1.0, rel=0.01)
-    if variant == "sound":
-        assert card.privacy.proven.epsilon <= 1.0
-    assert (card.robustness.proven is not None) == METHODS[name].certifies
+    if not row.private:
+        assert card.privacy.claimed is None
+        assert card.privacy.proven is None
+        assert "does not protect" in str(card.privacy.reason)
+    else:
+        assert card.privacy.claimed is not None
+        assert card.privacy.claimed.epsilon == pytest.approx(1.0, rel=0.01)
+        executed = prove(run.ledger.events, card.privacy.claimed.delta).epsilon
+        if card.privacy.proven is None:
+            assert variant == "paper"
+            assert math.isinf(executed)
+            assert card.privacy.reason == run.unprovable
+        else:
+            assert card.privacy.proven.epsilon >= executed
+        if variant == "sound":
+            assert card.privacy.proven is not None
+            assert card.privacy.proven.epsilon <= 1.0
+    assert (card.robustness.proven is not None) == row.certifies
+    assert card.robustness.observed is not None or card.robustness.reason
+    assert card.utility is not None
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_row_says_why_its_paper_variant_proves_less(name: str) -> None:
+    row = METHODS[name]
+    assert row.why_not or "paper" not in row.variants
+    assert all((row.summary, row.paper, row.claimed, row.proven))
 
 
 @each
@@ -78,9 +110,9 @@ def test_a_noise_seed_repeats_the_weights_and_proves_nothing(name: str, variant:
 @each
 def test_the_model_that_was_passed_in_is_not_changed(name: str, variant: str) -> None:
     chosen, row = settings(name, variant), METHODS[name]
-    model = build("mlp", shape=(1, 3, 3), classes=2)
+    model = network(chosen)
     before = [weight.clone() for weight in model.parameters()]
-    row.build(model, chosen, row.plan(chosen, records=64)).fit(data())
+    row.build(model, chosen, row.plan(chosen, records=64)).fit(data(), public=PUBLIC)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True))
 
 

@@ -26,8 +26,8 @@ def check_target(epsilon: float) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _epsilon(event: Event, delta: float, finest: float) -> float:
-    return proven_epsilon([event], delta, finest=finest)
+def _epsilon(events: tuple[Event, ...], delta: float, finest: float) -> float:
+    return proven_epsilon(events, delta, finest=finest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,11 @@ class PrivacyPlan:
     Each record enters each step's sample by its own coin with probability ``batch / records``. The sum of
     clipped contributions gets Gaussian noise of standard deviation ``noise_multiplier`` times the clipping
     bound (0: no noise, no privacy, and every card says so), and is divided by the constant ``batch``,
-    whatever the sample's true size was.
+    whatever the sample's true size was. ``beforehand`` is what is released before the first step, each from
+    a sample of its own.
 
-    Guarantee: releasing all noisy sums is ``(epsilon(), delta)``-differentially private for data sets that
-    differ by adding or removing one record (PLD accounting, rounded up).
+    Guarantee: releasing all noisy sums and everything beforehand is ``(epsilon(), delta)``-differentially
+    private for data sets that differ by adding or removing one record (PLD accounting, rounded up).
     """
 
     records: int
@@ -48,6 +49,7 @@ class PrivacyPlan:
     epochs: float
     noise_multiplier: float
     delta: float
+    beforehand: tuple[GaussianEvent, ...] = ()
 
     def __post_init__(self) -> None:
         if self.records < 1:
@@ -86,22 +88,40 @@ class PrivacyPlan:
         )
 
     def epsilon(self, steps: int | None = None, *, coarse: bool = False) -> float:
-        """Proven epsilon at the plan's delta after ``steps`` steps (default: all).
+        """Proven epsilon at the plan's delta after ``steps`` steps (default: all), with what came before.
 
         ``coarse`` is ten times faster and a little larger (still a valid bound): for curves.
         """
-        return _epsilon(self.event(steps), self.delta, 10 * FINEST if coarse else FINEST)
+        events = (*self.beforehand, self.event(steps))
+        return _epsilon(events, self.delta, 10 * FINEST if coarse else FINEST)
 
     @classmethod
     def calibrate(
-        cls, *, epsilon: float, delta: float, records: int, batch: int, epochs: float
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        records: int,
+        batch: int,
+        epochs: float,
+        beforehand: tuple[GaussianEvent, ...] = (),
     ) -> PrivacyPlan:
         """The least noise (within 0.01 %) whose proven epsilon does not exceed the target."""
         check_target(epsilon)
+        if beforehand and (spent := proven_epsilon(beforehand, delta)) >= epsilon:
+            raise RequestError(
+                f"what is released before training spends epsilon {spent:.3g} of {epsilon:g}: give it more "
+                "noise, or leave it out"
+            )
 
         def plan(noise_multiplier: float) -> PrivacyPlan:
             return cls(
-                records=records, batch=batch, epochs=epochs, noise_multiplier=noise_multiplier, delta=delta
+                records=records,
+                batch=batch,
+                epochs=epochs,
+                noise_multiplier=noise_multiplier,
+                delta=delta,
+                beforehand=beforehand,
             )
 
         return plan(least_noise(lambda noise: plan(noise).epsilon(), epsilon=epsilon, delta=delta))

@@ -61,6 +61,18 @@ class NoiseLayers:
         """Whether there is noise after the first map."""
         return isinstance(self.after_first_map, Tensor) or self.after_first_map > 0
 
+    @property
+    def words(self) -> str:
+        """For people: ``input noise 0.25``, say."""
+        kind = "" if self.kind == "gaussian" else f"{self.kind} "
+        places = [f"{kind}input noise {self.at_input:g}"] if self.at_input else []
+        if isinstance(self.after_first_map, Tensor):
+            typical = float(self.after_first_map.double().square().mean().sqrt())
+            places.append(f"{kind}noise {typical:.3g} (root mean square) after the first map")
+        elif self.after_first_map:
+            places.append(f"{kind}noise {self.after_first_map:g} after the first map")
+        return " and ".join(places)
+
     def draw(self, like: Tensor, scale: float | Tensor, generator: torch.Generator) -> Tensor:
         """Fresh noise of this kind and ``scale``, independent in every entry, in the shape of ``like``.
 

@@ -166,7 +166,7 @@ def _attack_inside(path: Path, limit: int, steps: int, draws: int, device: str, 
     settings = replace(audit_settings_of(path), attacked=limit, attack_steps=steps, attack_draws=draws)
     folder = RunFolder.open(path)
     loaded = load_run(path, device=device)
-    if loaded.sigma is None:
+    if loaded.noise is None:
         raise RequestError(
             f"{loaded.method} certifies nothing that could be attacked inside its radius: "
             "give radii to attack at, for instance --radius 0.05,0.1"

@@ -91,7 +91,7 @@ def _account_plan(
 
 def methods_list(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
     """The methods, and what each one claims and proves."""
-    shown = ("name", "summary", "paper", "variants", "claimed", "proven")
+    shown = ("name", "summary", "paper", "variants", "claimed", "proven", "why_not", "private", "certifies")
     rows = [{key: getattr(row, key) for key in shown} for row in METHODS.values()]
     if as_json:
         print_json([{**row, "variants": list(row["variants"])} for row in rows])

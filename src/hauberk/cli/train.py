@@ -18,7 +18,7 @@ from hauberk.accounting import Card
 from hauberk.cli.screen import messages, output, print_json, progress_bars
 from hauberk.errors import RequestError
 from hauberk.gradients import GeneralPathNotice
-from hauberk.methods.settings import CLIPPINGS, read_toml
+from hauberk.methods.settings import CLIPPINGS, REDISTRIBUTIONS, read_toml
 from hauberk.methods.training import Prepared, follow, prepare, prepare_resume
 from hauberk.methods.training import train as train_prepared
 from hauberk.report import card_table, write_report
@@ -111,7 +111,50 @@ def train(
     clip: Annotated[float | None, typer.Option(help="l2 bound on each record's gradient.")] = None,
     clipping: Annotated[str | None, typer.Option(help=f"One of: {', '.join(CLIPPINGS)}.")] = None,
     sigma: Annotated[
-        float | None, typer.Option(help="Input noise of training copies and classifier.")
+        float | None,
+        typer.Option(help="Noise of training copies and classifier, at the input or after the first map."),
+    ] = None,
+    robust_epsilon: Annotated[
+        float | None, typer.Option(help="Noise layers: epsilon_r that calibrates sigma.")
+    ] = None,
+    robust_delta: Annotated[float | None, typer.Option(help="Noise layers: delta_r, likewise.")] = None,
+    robust_size: Annotated[
+        float | None,
+        typer.Option(help="Noise layers: l2 size of the attack that (epsilon_r, delta_r) covers."),
+    ] = None,
+    redistribution: Annotated[
+        str | None,
+        typer.Option(help=f"secure-sgd: where its noise vector r comes from: {', '.join(REDISTRIBUTIONS)}."),
+    ] = None,
+    inflation: Annotated[
+        float | None, typer.Option(help="secure-sgd, hgm-pixeldp: the exponent beta of r.")
+    ] = None,
+    public_data: Annotated[
+        str | None,
+        typer.Option(
+            help="Records that need no protection: first:10000, a data set's name, or an .npz file."
+        ),
+    ] = None,
+    public_epochs: Annotated[
+        int | None, typer.Option(help="Passes over the public data that train a classifier.")
+    ] = None,
+    denoised: Annotated[
+        bool, typer.Option("--denoised", help="secure-sgd: train a denoiser before a frozen classifier.")
+    ] = False,
+    denoiser_width: Annotated[
+        int | None, typer.Option(help="Channels of the denoiser's first layer.")
+    ] = None,
+    classifier: Annotated[
+        Path | None, typer.Option(help="Your own frozen classifier: safetensors weights of --model.")
+    ] = None,
+    transformed_records: Annotated[
+        int | None,
+        typer.Option(
+            help="transdenoiser --variant paper: records per step that its credit is computed from."
+        ),
+    ] = None,
+    stability: Annotated[
+        float | None, typer.Option(help="transdenoiser: weight of the stability loss (0: MSE alone).")
     ] = None,
     pruned: Annotated[
         float | None, typer.Option(help="Part of the coordinates that a step leaves out, in [0, 1).")
@@ -170,6 +213,18 @@ def train(
         "clip": clip,
         "clipping": clipping,
         "sigma": sigma,
+        "robust_epsilon": robust_epsilon,
+        "robust_delta": robust_delta,
+        "robust_size": robust_size,
+        "redistribution": redistribution,
+        "inflation": inflation,
+        "public_data": public_data,
+        "public_epochs": public_epochs,
+        "denoised": True if denoised else None,
+        "denoiser_width": denoiser_width,
+        "classifier": None if classifier is None else str(classifier),
+        "stability": stability,
+        "transformed_records": transformed_records,
         "share": share,
         "pruned": pruned,
         "views": views,

@@ -58,7 +58,9 @@ class Split:
 
     ``records`` is a *declared public constant*, the number of training records that sampling rate and divisor
     are computed from. It is never read from a user's realised data (``len(train)`` is private and may differ
-    from it). ``public_note`` says in words what a reader of the results must know about the data.
+    from it). ``public`` holds records that are declared public: no part of the private set ``train``, the
+    same for all neighbouring private sets, and not protected. ``public_note`` says in words what a reader of
+    the results must know about the data.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Split:
     records: int
     classes: int
     public_note: str | None = None
+    public: Dataset | None = None
 
     def __post_init__(self) -> None:
         check_count(self.records, at_least=1, named="the declared number of training records")
@@ -79,4 +82,17 @@ class Split:
             raise RequestError(
                 f"data set '{self.name}' declares {self.classes} classes, its training part "
                 f"{self.train.classes} and its test part {self.test.classes}; declare the same number."
+            )
+        if self.public is None:
+            return
+        if self.public.shape != self.train.shape:
+            raise RequestError(
+                f"public records of '{self.public.name}' have shape {self.public.shape}, but training "
+                f"records of data set '{self.name}' have {self.train.shape}; choose public data "
+                "of the same shape."
+            )
+        if self.public.classes != self.classes:
+            raise RequestError(
+                f"public records of '{self.public.name}' have {self.public.classes} classes, but data set "
+                f"'{self.name}' declares {self.classes}; choose public data with the same number of classes."
             )

@@ -28,7 +28,9 @@ class NamedSet:
 
     ``arrays_sha256`` is the checksum of the decoded arrays (training images, training labels, test images,
     test labels; images as N, C, H, W), or None where the reader checks the published files themselves.
-    ``layouts`` is empty for a set that comes with the package.
+    ``layouts`` is empty for a set that comes with the package. ``part_of`` names the set that all its records
+    were taken from. ``public`` is how many of its first training records count as public by default when a
+    method needs public data.
     """
 
     name: str
@@ -41,6 +43,8 @@ class NamedSet:
     layouts: tuple[Layout, ...] = ()
     arrays_sha256: str | None = None
     hint: str = ""
+    part_of: str | None = None
+    public: int = 0
 
     def find(self, data_dir: Path) -> tuple[Layout, list[Path]] | None:
         """The first complete arrangement in the data folder; nothing is opened."""
@@ -124,6 +128,8 @@ NAMED_SETS = {
             test=2_000,
             licence="CC BY-SA 3.0 (part of MNIST)",
             arrays_sha256=DIGITS_SHA256,
+            part_of="mnist",
+            public=4_000,
         ),
         NamedSet(
             name="mnist",
@@ -135,6 +141,7 @@ NAMED_SETS = {
             licence="CC BY-SA 3.0",
             layouts=_grey_layouts("mnist", "MNIST"),
             arrays_sha256="06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
+            public=10_000,
         ),
         NamedSet(
             name="fashion_mnist",
@@ -146,6 +153,7 @@ NAMED_SETS = {
             licence="MIT",
             layouts=_grey_layouts("fashion_mnist", "FashionMNIST"),
             arrays_sha256="ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
+            public=10_000,
         ),
         NamedSet(
             name="cifar10",
@@ -157,6 +165,7 @@ NAMED_SETS = {
             licence="none stated; free for research with citation",
             layouts=_cifar_layouts(),
             arrays_sha256="32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493",
+            public=10_000,
             hint=" (the binary version: the python version is made of pickles, which are never loaded)",
         ),
         NamedSet(

@@ -6,10 +6,13 @@ from hauberk.methods.base import Method
 from hauberk.methods.catalogue import METHODS, MethodRow
 from hauberk.methods.directional import Directional
 from hauberk.methods.dp_sgd import DPSGD
+from hauberk.methods.pixeldp import HGMPixelDP, PixelDP
 from hauberk.methods.private_smoothing import PrivateSmoothing
 from hauberk.methods.robustness_question import Question
 from hauberk.methods.run import AuditSettings, Run
+from hauberk.methods.secure_sgd import SecureSGD, SecureSGDAGM
 from hauberk.methods.training import load_run
+from hauberk.methods.transdenoiser import TransDenoiser
 from hauberk.methods.verified_inference import verify
 
 __all__ = [
@@ -18,11 +21,16 @@ __all__ = [
     "AdaClip",
     "AuditSettings",
     "Directional",
+    "HGMPixelDP",
     "Method",
     "MethodRow",
+    "PixelDP",
     "PrivateSmoothing",
     "Question",
     "Run",
+    "SecureSGD",
+    "SecureSGDAGM",
+    "TransDenoiser",
     "load_run",
     "verify",
 ]

@@ -116,7 +116,7 @@ def attack_run(
     An input of a smoothed classifier that in truth holds at every point that was tried is called broken with
     probability at most 0.001 for each attack and radius. What attacks do not break is not proven to hold.
     """
-    model = run.model if run.sigma is None else run.classifier
+    model = run.model if run.noise is None else run.classifier
     smoothed = isinstance(model, Smoothed)
     if draws is not None and not smoothed:
         raise RequestError(f"{run.method} answers without noise, there is nothing to draw: leave out draws")
@@ -147,7 +147,7 @@ def attack_run(
     ]
     table = AttackTable(
         data=run.data,
-        classifier=f"smoothed with input noise {run.sigma:g}" if smoothed else "the network",
+        classifier="the network" if run.noise is None else f"smoothed with {run.noise.words}",
         norm=norm,
         target=target,
         samples=samples if smoothed else None,

@@ -1,30 +1,44 @@
 """What all methods share: a model that is copied, a plan, a way to train, a run that can be examined.
 
-A method is one file with a subclass of `Method` and one row in the catalogue. The subclass says how noise is
-shaped (`shaping`), or which noise its paper adds (`noise`); everything else is done here once.
+A method is one file with a subclass of `Method` and one row in the catalogue. The subclass says where it
+differs from DP-SGD, and nothing else; the rest is done here once:
+
+    settle         what is computed before training (a redistribution of noise, a public classifier)
+    noise_layers   the noise of the released classifier
+    in_training    the form in which the network is trained
+    record_views, record_loss   what it sees of a record, and what it minimises
+    shaping, noise how privacy noise is shaped, or which noise its paper adds
+    hold           what is done to released weights after every step
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from hauberk.accounting import Ledger, PrivacyPlan
+from hauberk.accounting import Event, Ledger, PrivacyPlan
+from hauberk.certify import NoiseLayers
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
-from hauberk.gradients import Clipping, FlatClip, refuse_record_mixing
+from hauberk.gradients import Clipping, FlatClip, RecordLoss, mean_cross_entropy, refuse_record_mixing
 from hauberk.gradients.choice import PathChoice
+from hauberk.methods.claims import PublishedRadius
 from hauberk.methods.published_pruning import REASON, ErrorFeedback, PublishedPruning
 from hauberk.methods.run import Run, as_dataset, base_accuracy
 from hauberk.progress import Progress, silent
 from hauberk.randomness import Randomness, SystemRandomness, choose_randomness
-from hauberk.training import NoisyViews, Optimisation, PrivateTrainer, RunFolder, StepDone
-from hauberk.training.checkpoints import read_checkpoint_facts, restore_checkpoint
+from hauberk.training import NoisyViews, Optimisation, PrivateTrainer, RecordViews, RunFolder, StepDone
+from hauberk.training.checkpoints import (
+    read_checkpoint_constants,
+    read_checkpoint_facts,
+    restore_checkpoint,
+)
 from hauberk.training.distribution import ProcessLost, Ranks
 from hauberk.training.journal import Journal
 from hauberk.training.noise import StepNoise
@@ -32,6 +46,22 @@ from hauberk.training.shaping import Moments, PlainShaping, Shaping
 
 DEFAULT_OPTIMISATION = Optimisation(lr=2.0)
 CLEAN_VIEW = NoisyViews(sigma=0.0, views=1)
+
+
+Constants = dict[str, Tensor]
+"""What was settled before training, by name: it stays as it is, and a checkpoint keeps it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Given:
+    """What a method may look at before training; what it takes from ``private`` it must account for."""
+
+    model: nn.Module  # a copy, on the device where training will be
+    private: Dataset
+    public: Dataset | None
+    randomness: Randomness
+    ranks: Ranks
+    progress: Progress
 
 
 class Method:
@@ -47,7 +77,8 @@ class Method:
 
     name: ClassVar[str]
     claim_source = "accounting of the plan: Poisson sampling, per-record clipping, Gaussian noise on the sum"
-    sigma: float | None = None  # input noise of the released classifier; None: no robustness is promised
+    published_radius: PublishedRadius | None = None  # None: what is claimed is what is proven
+    released_constants: ClassVar[tuple[str, ...]] = ()  # what of the constants `noise_layers` reads
 
     def __init__(
         self,
@@ -81,6 +112,38 @@ class Method:
         """The plan's noise; some published variants have one of their own."""
         return trainer.noise
 
+    def settle(self, given: Given) -> Constants:
+        """Compute what must be known before the first step; ``given.model`` may be changed freely."""
+        return {}
+
+    @property
+    def beforehand(self) -> tuple[Event, ...]:
+        """What `settle` releases about the private records."""
+        return self.plan.beforehand
+
+    def furnish(self, model: nn.Module, constants: Constants) -> None:
+        """Put into a fresh model what was settled for its fixed parts."""
+
+    def noise_layers(self, constants: Constants) -> NoiseLayers | None:
+        """The noise of the released classifier; None: no robustness is promised."""
+        return None
+
+    def in_training(self, model: nn.Module, shape: tuple[int, ...], constants: Constants) -> nn.Module:
+        """The network as it is trained; it must train ``model``'s own parameters."""
+        return model
+
+    def record_views(self, model: nn.Module, shape: tuple[int, ...], constants: Constants) -> RecordViews:
+        """What the loss sees of a record."""
+        return self.views
+
+    def record_loss(self, shape: tuple[int, ...], classes: int) -> RecordLoss:
+        """Of the network in training, for one record with all its views."""
+        return mean_cross_entropy
+
+    def hold(self, model: nn.Module, shape: tuple[int, ...]) -> Callable[[], None] | None:
+        """A rule for the weights after every step, which looks at nothing but weights; None: no rule."""
+        return None
+
     @property
     def unprovable(self) -> str | None:
         """Why nothing can be proven about this method with these settings, if so."""
@@ -93,14 +156,23 @@ class Method:
         model: nn.Module | None = None,
         randomness: Randomness | None = None,
         ranks: Ranks | None = None,
+        constants: Constants | None = None,
     ) -> PrivateTrainer:
         """The method's training loop over ``data``, before its first step; ``model`` is trained in place.
 
-        Of several processes this one takes its shard of ``data``.
+        Of several processes this one takes its shard of ``data``. ``constants``: what `settle` gave.
         """
         ranks = ranks or Ranks.alone()
         model = copy.deepcopy(self.model) if model is None else model
+        constants = constants or {}
         device = next(model.parameters()).device
+        constants = {name: each.to(device) for name, each in constants.items()}
+        self.furnish(model, constants)
+        views = self.record_views(model, data.shape, constants)
+        held = self.hold(model, data.shape)
+        if held is not None:
+            held()
+        model = self.in_training(model, data.shape, constants)
         weights = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
         published_pruning = self.unprovable is not None
         trainer = PrivateTrainer(
@@ -108,7 +180,8 @@ class Method:
             data.x[ranks.shard].to(device),
             data.y[ranks.shard].to(device),
             plan=self.plan,
-            views=self.views,
+            views=views,
+            loss=self.record_loss(data.shape, data.classes),
             clipping=copy.deepcopy(self.clipping),  # an adaptive one moves during training
             shaping=ErrorFeedback(weights) if published_pruning else self.shaping(weights),
             optimisation=self.optimisation,
@@ -116,6 +189,8 @@ class Method:
             memory=self.memory,
             path=self.path,
             ranks=ranks,
+            constants=constants,
+            after_step=held,
         )
         trainer.noise = self.noise(trainer)
         if published_pruning:
@@ -126,6 +201,7 @@ class Method:
         self,
         train: Dataset | tuple[Tensor, Tensor],
         *,
+        public: Dataset | None = None,
         test: Dataset | None = None,
         classes: int | None = None,
         folder: RunFolder | None = None,
@@ -137,9 +213,10 @@ class Method:
     ) -> Run:
         """Train; ``test`` (not protected) is only used to draw the accuracy curve.
 
-        ``classes`` is needed for a pair of tensors: the number of classes is a public constant. Every process
-        of ``ranks`` calls this with the same ``train``; the leader alone takes ``folder``, ``test``,
-        ``resume`` and ``progress``, and all of them get the same weights and the same ledger.
+        ``public`` are records that need no protection and are none of ``train``; methods that have a use for
+        them say so. ``classes`` is needed for a pair of tensors: the number of classes is a public constant.
+        Every process of ``ranks`` calls this with the same ``train``; the leader alone takes ``folder``,
+        ``test``, ``resume`` and ``progress``, and all of them get the same weights and the same ledger.
         """
         ranks = ranks or Ranks.alone()
         if not ranks.leader:
@@ -157,14 +234,29 @@ class Method:
         randomness = choose_randomness(self.noise_seed)
         if resume and folder is not None and self.noise_seed is None:
             randomness = SystemRandomness(view_key=read_checkpoint_facts(folder.checkpoint)[1])
-        trainer = self.trainer(data, model=model, randomness=randomness, ranks=ranks)
+        if resume and folder is not None:
+            constants = read_checkpoint_constants(folder.checkpoint)
+        else:
+            constants = self.settle(
+                Given(
+                    model=copy.deepcopy(self.model),
+                    private=data,
+                    public=public,
+                    randomness=randomness,
+                    ranks=ranks,
+                    progress=progress,
+                )
+            )
+        trainer = self.trainer(data, model=model, randomness=randomness, ranks=ranks, constants=constants)
+        scratch = self.in_training(released, data.shape, constants)
         journal = Journal(
             trainer,
             folder=folder,
             randomness=randomness,
-            evaluate=None if test is None else lambda each: base_accuracy(each, test),
-            scratch=released,
+            evaluate=None if test is None else lambda _: base_accuracy(released, test),
+            scratch=scratch,
             progress=progress,
+            beforehand=self.beforehand,
         )
         if resume and folder is not None:
             restore_checkpoint(trainer, folder.checkpoint)
@@ -175,8 +267,9 @@ class Method:
         except ProcessLost as lost:
             raise lost.at(run=None if folder is None else folder.path) from lost
         ledger = Ledger.from_json(json.loads(ranks.text_from_leader(json.dumps(journal.spent.to_json()))))
-        trainer.averaged_model(released)
+        trainer.averaged_model(scratch)
         if folder is not None:
+            folder.write_constants({name: trainer.constants[name] for name in self.released_constants})
             folder.write_model(released.state_dict())
             folder.remove_checkpoint()
         return Run(
@@ -190,7 +283,8 @@ class Method:
             ledger=ledger,
             model=released,
             classes=classes,
-            sigma=self.sigma,
+            noise=self.noise_layers(trainer.constants),
+            published_radius=self.published_radius,
             curve=tuple(journal.curve),
             seed=self.seed,
             command=command,

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from torch import nn
 
+from hauberk import models
 from hauberk.accounting import PrivacyPlan
 from hauberk.errors import RequestError
-from hauberk.methods import directional, dp_sgd
+from hauberk.methods import directional, dp_sgd, secure_sgd
 from hauberk.methods.adaclip import AdaClip
 from hauberk.methods.base import Method
+from hauberk.methods.claims import ONE_FEATURE_MAP
 from hauberk.methods.directional import Directional
 from hauberk.methods.dp_sgd import DPSGD
+from hauberk.methods.frozen_classifier import denoised_network
+from hauberk.methods.pixeldp import NO_PRIVACY, HGMPixelDP, PixelDP
 from hauberk.methods.private_smoothing import PrivateSmoothing
+from hauberk.methods.secure_sgd import LEAKS, SecureSGD, SecureSGDAGM
 from hauberk.methods.settings import TrainSettings
+from hauberk.methods.transdenoiser import UNPROVEN, TransDenoiser
+
+
+def named_network(settings: TrainSettings, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The network that ``--model`` names, before a denoiser if asked for."""
+    if settings.denoised:
+        return denoised_network(settings, shape, classes)
+    return models.build(settings.model, shape=shape, classes=classes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodRow:
-    """``published_plan`` makes the plan of the paper variant, from the epsilon that the paper claims."""
+    """``published_plan`` makes the plan of the paper variant, from the epsilon that the paper claims;
+    ``sound_plan`` that of the sound one, if it is more than DP-SGD's. ``private``: whether training records
+    are protected at all. ``settings`` are this method's own defaults, ``reads`` the settings that only some
+    methods have. ``why_not``: where the paper variant proves less than it claims, the reason.
+    """
 
     name: str
     build: Callable[[nn.Module, TrainSettings, PrivacyPlan], Method]
@@ -29,16 +48,36 @@ class MethodRow:
     variants: tuple[str, ...]
     claimed: str
     proven: str
+    why_not: str | None = None
     certifies: bool = False
+    private: bool = True
+    reads: frozenset[str] = frozenset()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sound_plan: Callable[..., PrivacyPlan] | None = None
     published_plan: Callable[..., PrivacyPlan] | None = None
 
     def plan(self, settings: TrainSettings, *, records: int) -> PrivacyPlan:
-        if settings.variant == "paper" and self.published_plan is not None:
-            return self.published_plan(settings, records=records)
-        return settings.plan(records=records)
+        if not self.private:
+            return settings.plan_with_noise(0.0, records=records)
+        own = self.published_plan if settings.variant == "paper" else self.sound_plan
+        return (settings.plan if own is None else partial(own, settings))(records=records)
+
+    def needs_public_data(self, given: Mapping[str, Any]) -> bool:
+        """Whether records should be declared public by default; ``given`` are the settings asked for."""
+        if "public_data" not in self.reads:
+            return False
+        denoised = {**self.settings, **given}.get("denoised", False)
+        if denoised and given.get("classifier") is None:
+            return True
+        redistributes = "redistribution" in self.reads and given.get("variant", "sound") == "sound"
+        return redistributes and given.get("redistribution", "auto") != "private"
 
 
 PROVEN_BY_PLD = "(epsilon, delta) for one record by PLD"
+TIGHT_RADIUS = "tight l2 radius with error alpha per input"
+_LAYER = frozenset({"sigma", "views", "robust_epsilon", "robust_delta", "robust_size"})
+_DENOISED = frozenset({"denoised", "denoiser_width", "classifier", "public_data", "public_epochs"})
+_UNCLIPPED = {"lr": 0.1, "views": 1}
 METHODS: dict[str, MethodRow] = {
     row.name: row
     for row in (
@@ -49,8 +88,9 @@ METHODS: dict[str, MethodRow] = {
             paper="none: the flagship (closest public work: DP-CERT)",
             variants=("sound",),
             claimed="the same as proven",
-            proven=f"{PROVEN_BY_PLD}; tight l2 radius with error alpha per input",
+            proven=f"{PROVEN_BY_PLD}; {TIGHT_RADIUS}",
             certifies=True,
+            reads=frozenset({"sigma", "views"}),
         ),
         MethodRow(
             name=DPSGD.name,
@@ -60,6 +100,8 @@ METHODS: dict[str, MethodRow] = {
             variants=("sound", "paper"),
             claimed="sound: the same as proven; paper: an asymptotic formula that leaves its constants out",
             proven=f"{PROVEN_BY_PLD}; no robustness",
+            why_not="the formula leaves the theorem's constants out; a large epsilon is claimed too small",
+            reads=frozenset({"pruned"}),
             published_plan=dp_sgd.published_plan,
         ),
         MethodRow(
@@ -70,6 +112,8 @@ METHODS: dict[str, MethodRow] = {
             variants=("sound", "paper"),
             claimed="sound: the same as proven; paper: an asymptotic formula that leaves its constants out",
             proven=f"{PROVEN_BY_PLD}; no robustness",
+            why_not="the formula leaves the theorem's constants out; a large epsilon is claimed too small",
+            reads=frozenset({"pruned"}),
             published_plan=dp_sgd.published_plan,
         ),
         MethodRow(
@@ -80,7 +124,75 @@ METHODS: dict[str, MethodRow] = {
             variants=("sound", "paper"),
             claimed="paper: (epsilon, delta) by a closed form that holds for one direction only",
             proven=f"{PROVEN_BY_PLD}, as published from the least noise of any coordinate; no robustness",
+            why_not="the noise meets the paper's own constraint only for records that differ along w",
+            reads=frozenset({"pruned", "share"}),
             published_plan=directional.published_plan,
+        ),
+        MethodRow(
+            name=PixelDP.name,
+            build=PixelDP.from_settings,
+            summary="a noise layer after the first map, even noise; training records are not protected",
+            paper="Lecuyer et al. 2019; as the baseline of 000 and 003",
+            variants=("sound", "paper"),
+            claimed="no privacy; paper: a smaller radius by classical calibration, which holds",
+            proven=f"no privacy; {TIGHT_RADIUS}",
+            why_not=NO_PRIVACY,
+            certifies=True,
+            private=False,
+            reads=_LAYER,
+            settings=_UNCLIPPED,
+        ),
+        MethodRow(
+            name=HGMPixelDP.name,
+            build=HGMPixelDP.from_settings,
+            summary="PixelDP with more noise where the loss reacts more; training records are not protected",
+            paper="000 (Phan et al. 2019), section 5",
+            variants=("sound", "paper"),
+            claimed="no privacy; paper: a radius by Eq. 10 with the gain of one feature map",
+            proven=f"no privacy; {TIGHT_RADIUS}",
+            why_not=f"{NO_PRIVACY}; {ONE_FEATURE_MAP}",
+            certifies=True,
+            private=False,
+            reads=_LAYER | {"inflation"},
+            settings=_UNCLIPPED,
+        ),
+        MethodRow(
+            name=SecureSGD.name,
+            build=SecureSGD.from_settings,
+            summary="DP-SGD with a heterogeneous noise layer after the first map",
+            paper="000 (Phan et al. 2019), Algorithm 1",
+            variants=("sound", "paper"),
+            claimed="paper: (epsilon, delta) as if r were free; a radius by Eq. 10 with the gain of one map",
+            proven=f"sound: {PROVEN_BY_PLD}, r included; paper: no privacy; {TIGHT_RADIUS}",
+            why_not=f"{LEAKS}; {ONE_FEATURE_MAP}",
+            certifies=True,
+            reads=_LAYER | _DENOISED | {"inflation", "redistribution"},
+            sound_plan=secure_sgd.sound_plan,
+        ),
+        MethodRow(
+            name=SecureSGDAGM.name,
+            build=SecureSGDAGM.from_settings,
+            summary="Secure-SGD with even noise (analytic Gaussian mechanism)",
+            paper="000 (Phan et al. 2019), section 5",
+            variants=("sound", "paper"),
+            claimed="paper: (epsilon, delta), which holds; a radius with the gain of one feature map",
+            proven=f"{PROVEN_BY_PLD}; {TIGHT_RADIUS}",
+            why_not=ONE_FEATURE_MAP,
+            certifies=True,
+            reads=_LAYER | _DENOISED,
+        ),
+        MethodRow(
+            name=TransDenoiser.name,
+            build=TransDenoiser.from_settings,
+            summary="a privately trained denoiser before a public classifier, then smoothing",
+            paper="004 (thesis), chapter 6, Algorithm 3",
+            variants=("sound", "paper"),
+            claimed="paper: (epsilon, delta), input noise counted as noise on the gradient; the same radius",
+            proven=f"sound: {PROVEN_BY_PLD}; paper: no privacy; {TIGHT_RADIUS}",
+            why_not=UNPROVEN,
+            certifies=True,
+            reads=_DENOISED | {"sigma", "views", "stability", "transformed_records"},
+            settings={"denoised": True},
         ),
     )
 }

@@ -47,7 +47,7 @@ def privacy_columns(
     claimed = proven = None
     reason = NOT_AUDITED
     if not plan.private:
-        reason = NO_NOISE
+        reason = unprovable or NO_NOISE
     else:
         epsilon = plan.epsilon() if claimed_epsilon is None else claimed_epsilon
         claimed = PrivacyClaim(epsilon=epsilon, delta=plan.delta, source=source)

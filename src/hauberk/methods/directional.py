@@ -109,22 +109,14 @@ class PublishedNoise:
         return float(sensitivity * self._tau**-0.5)
 
     def release(self, clipped: ClippedSum, step: int) -> Released:
-        sums = torch.cat([part.flatten() for part in clipped.gradients.values()])
+        size, device = len(self._deviations), self._deviations.device
         refresh = step % REFRESH == 0 or not bool(self._deviations.any())
         normals = self._trainer.randomness.normals(
-            step=step, count=len(sums) * (2 if refresh else 1), device=sums.device
+            step=step, count=size * (2 if refresh else 1), device=device
         )
         if refresh:
-            self._deviations.copy_(self._shape(normals[len(sums) :]))
-        noisy = (sums.double() + self._deviations * normals[: len(sums)]).to(sums.dtype)
-        parts = noisy.split([part.numel() for part in clipped.gradients.values()])
-        return Released(
-            gradients={
-                name: each.view_as(part)
-                for (name, part), each in zip(clipped.gradients.items(), parts, strict=True)
-            },
-            count_normal=None,
-        )
+            self._deviations.copy_(self._shape(normals[size:]))
+        return Released.with_noise(clipped, self._deviations * normals[:size])
 
     def state(self) -> dict[str, Tensor]:
         return {"deviations": self._deviations}

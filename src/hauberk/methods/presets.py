@@ -48,6 +48,7 @@ _SMALLER: dict[str, dict[str, Any]] = {
 }
 LARGEST = {"full": None, "quick": 8192, "tiny": 256}
 """Training records that a size uses at most (the first ones)."""
+LARGEST_PUBLIC = {"full": None, "quick": 4096, "tiny": 256}
 LARGEST_TEST = {"full": None, "quick": 1000, "tiny": 64}
 
 

@@ -17,8 +17,9 @@ from typing import Any
 from torch import nn
 
 from hauberk.accounting import PrivacyPlan
+from hauberk.certify import NoiseLayers
 from hauberk.errors import RequestError
-from hauberk.methods.base import Method
+from hauberk.methods.base import Constants, Method
 from hauberk.methods.settings import TrainSettings
 from hauberk.training import NoisyViews
 
@@ -37,6 +38,9 @@ class PrivateSmoothing(Method):
         super().__init__(model, plan=plan, views=NoisyViews(sigma=sigma, views=views), **settings)
         self.sigma = sigma
 
+    def noise_layers(self, constants: Constants) -> NoiseLayers:
+        return NoiseLayers(at_input=self.sigma)
+
     @classmethod
     def from_settings(cls, model: nn.Module, settings: TrainSettings, plan: PrivacyPlan) -> PrivateSmoothing:
-        return cls(model, plan=plan, sigma=settings.sigma, views=settings.views, **settings.common())
+        return cls(model, plan=plan, sigma=settings.input_sigma, views=settings.views, **settings.common())

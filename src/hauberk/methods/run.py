@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from hauberk.accounting import Card, CurvePoint, Exhibits, Ledger, PrivacyPlan, Strip
 from hauberk.accounting.card import RobustnessClaim, RobustnessColumns, RobustnessObservation
 from hauberk.attacks import InsideRadius, NoisyPGD, attack_inside_radius
-from hauberk.certify import Certificates, Smoothed, evaluation_mode
+from hauberk.certify import Certificates, NoiseLayers, Smoothed, evaluation_mode
+from hauberk.certify.metrics import correct_radii
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
+from hauberk.methods.claims import PublishedRadius
 from hauberk.methods.columns import ALWAYS_TRUE, privacy_columns, robustness_proof, utility, versions
 from hauberk.progress import Progress, silent
 
@@ -93,7 +95,8 @@ class Run:
     ledger: Ledger
     model: nn.Module
     classes: int
-    sigma: float | None  # input noise of the smoothed classifier; None: the network answers by itself
+    noise: NoiseLayers | None  # of the smoothed classifier; None: the network answers by itself
+    published_radius: PublishedRadius | None = None  # None: what is claimed is what is proven
     curve: tuple[CurvePoint, ...]
     seed: int
     command: str
@@ -102,12 +105,12 @@ class Run:
     @property
     def classifier(self) -> Smoothed:
         """The smoothed classifier, where the method has one."""
-        if self.sigma is None:
+        if self.noise is None:
             raise RequestError(
                 f"{self.method} promises no robustness, there is nothing to certify or to attack: "
                 "private-smoothing does"
             )
-        return Smoothed(self.model, sigma=self.sigma, classes=self.classes)
+        return Smoothed(self.model, noise=self.noise, classes=self.classes)
 
     def audit(
         self,
@@ -119,13 +122,13 @@ class Run:
         """Certify on test data and attack inside the certified radii, if a radius is promised; the card."""
         test = as_dataset(test, classes=self.classes)
         settings = settings or AuditSettings()
-        if self.sigma is None:
+        if self.noise is None:
             robustness, answers, tested, strip = NO_ROBUSTNESS, predictions(self.model, test), test, None
         else:
             tested = spread(test, settings.tested)
             certificates = self._certify(tested, settings, progress)
             attacked = self._attack(tested, certificates, settings, progress) if settings.attacked else None
-            robustness = robustness_columns(certificates, tested.y.numpy(), attacked)
+            robustness = self.robustness(certificates, tested, attacked)
             answers, strip = certificates.labels, _strip(tested, certificates, attacked)
         return Card(
             method=self.method,
@@ -153,6 +156,20 @@ class Run:
             notes=(*self.notes, *ALWAYS_TRUE),
             exhibits=Exhibits(curve=self.curve, strip=strip),
         )
+
+    def robustness(
+        self, certificates: Certificates, tested: Dataset, attacked: InsideRadius | None
+    ) -> RobustnessColumns:
+        """The card's columns; claimed is what the method's own formula makes of the same votes."""
+        truth = tested.y.numpy()
+        columns = robustness_columns(certificates, truth, attacked)
+        published = self.published_radius
+        if published is None:
+            return columns
+        radii = published.radii(certificates, self.classifier, tested.shape)
+        average = np.maximum(correct_radii(replace(certificates, radii=radii), truth), 0.0).mean()
+        claim = RobustnessClaim(formula=published.source, average_radius=float(average))
+        return replace(columns, claimed=claim, reason=published.reason or columns.reason)
 
     def _certify(self, tested: Dataset, settings: AuditSettings, progress: Progress) -> Certificates:
         done = 0

@@ -31,7 +31,7 @@ from hauberk.files import write_json, write_text
 from hauberk.methods.columns import utility, versions
 from hauberk.methods.finished_blocks import FinishedBlocks
 from hauberk.methods.robustness_question import Question
-from hauberk.methods.run import Run, base_accuracy, robustness_columns, spread_rows
+from hauberk.methods.run import Run, base_accuracy, spread_rows
 from hauberk.methods.training import audit_settings_of, choose_device, load_run, load_split, read_settings
 from hauberk.methods.verified_inference import Verdicts, VerifiedInference
 from hauberk.progress import Progress, silent
@@ -94,10 +94,12 @@ class Certification:
         return card
 
     def _card(self, verdicts: Verdicts, test: Dataset) -> Card:
-        before, truth = self.folder.read_card(), test.y.numpy()[self.rows]
+        rows = torch.from_numpy(self.rows)
+        before, tested = self.folder.read_card(), replace(test, x=test.x[rows], y=test.y[rows])
+        truth = tested.y.numpy()
         return replace(
             before,
-            robustness=robustness_columns(verdicts.certificates, truth, attacked=None),
+            robustness=self.run.robustness(verdicts.certificates, tested, attacked=None),
             utility=utility(
                 verdicts.certificates.labels,
                 truth,

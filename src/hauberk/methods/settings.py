@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from hauberk.accounting import PrivacyPlan
+from hauberk.accounting import GaussianEvent, PrivacyPlan
 from hauberk.accounting.json_form import from_json
 from hauberk.errors import RequestError
 from hauberk.gradients import AdaptiveClip, AutomaticClip, Clipping, FlatClip, PerLayerClip, parse_memory
+from hauberk.methods.robustness_budget import Calibration, RobustnessBudget
 from hauberk.methods.run import AuditSettings
 from hauberk.training import Optimisation
 
 CLIPPINGS = ("flat", "per-layer", "automatic", "adaptive")
 SIZES = ("tiny", "quick", "full")
+REDISTRIBUTIONS = ("auto", "public", "private")
+SPECIAL_SETTINGS = (
+    "sigma",
+    "views",
+    "share",
+    "pruned",
+    "robust_epsilon",
+    "robust_delta",
+    "robust_size",
+    "inflation",
+    "redistribution",
+    "public_data",
+    "public_epochs",
+    "denoised",
+    "denoiser_width",
+    "classifier",
+    "stability",
+    "transformed_records",
+)
+"""Settings that only some methods read; the catalogue says which."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +61,19 @@ class TrainSettings:
     clipping: str = "flat"
     share: float = 0.125
     pruned: float = 0.0
-    sigma: float = 0.25
+    sigma: float | None = None
+    robust_epsilon: float | None = None
+    robust_delta: float | None = None
+    robust_size: float | None = None
+    redistribution: str = "auto"
+    inflation: float = 1.0
+    public_data: str | None = None
+    public_epochs: int = 20
+    denoised: bool = False
+    denoiser_width: int = 8
+    classifier: str | None = None
+    stability: float = 1.0
+    transformed_records: int = 1
     views: int = 1
     epochs: float = 20.0
     batch: int = 1024
@@ -67,6 +101,17 @@ class TrainSettings:
         self.optimisation()
         self.memory_limit()
         self.audit()  # wrong examination settings must not cost a whole training
+        if self.redistribution not in REDISTRIBUTIONS:
+            choices = ", ".join(REDISTRIBUTIONS)
+            raise RequestError(f"redistribution must be one of {choices}, got {self.redistribution!r}")
+        for name in ("inflation", "robust_epsilon", "robust_size", "denoiser_width", "public_epochs"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise RequestError(f"{name} must be positive, got {value:g}")
+        if self.robust_delta is not None and not 0 < self.robust_delta < 0.48:
+            raise RequestError(f"robust_delta must lie between 0 and 0.48, got {self.robust_delta:g}")
+        if not 0 <= self.stability < math.inf:
+            raise RequestError(f"stability must not be negative, got {self.stability:g}")
         if not 0 <= self.share < 1:
             raise RequestError(f"share must lie in [0, 1), got {self.share}")
         if self.epsilon is not None and self.noise_multiplier is not None:
@@ -76,24 +121,56 @@ class TrainSettings:
         if self.noise_multiplier == 0:
             raise RequestError("a noise multiplier of 0 is no privacy; say --no-privacy if that is meant")
 
-    def plan_with_noise(self, noise_multiplier: float, *, records: int) -> PrivacyPlan:
+    @property
+    def input_sigma(self) -> float:
+        """Noise at the input."""
+        return 0.25 if self.sigma is None else self.sigma
+
+    def layer_sigma(self, budget: RobustnessBudget, calibration: Calibration) -> float:
+        """Noise after the first map: ``sigma``, else calibrated to ``budget`` and what changes it."""
+        if self.sigma is not None:
+            return self.sigma
+        changes = {
+            "epsilon": self.robust_epsilon,
+            "delta": self.robust_delta,
+            "size": self.robust_size,
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(budget, **given).sigma(calibration)
+
+    @property
+    def redistribution_source(self) -> str:
+        """Where Secure-SGD's r comes from: ``public`` or ``private`` records."""
+        if self.redistribution == "auto":
+            return "private" if self.public_data is None else "public"
+        return self.redistribution
+
+    def plan_with_noise(
+        self, noise_multiplier: float, *, records: int, beforehand: tuple[GaussianEvent, ...] = ()
+    ) -> PrivacyPlan:
         return PrivacyPlan(
             records=records,
             batch=self.batch,
             epochs=self.epochs,
             noise_multiplier=noise_multiplier,
             delta=self.delta,
+            beforehand=beforehand,
         )
 
-    def plan(self, *, records: int) -> PrivacyPlan:
+    def plan(self, *, records: int, beforehand: tuple[GaussianEvent, ...] = ()) -> PrivacyPlan:
         if self.no_privacy:
             return self.plan_with_noise(0.0, records=records)
         if self.noise_multiplier is not None:
-            return self.plan_with_noise(self.noise_multiplier, records=records)
+            return self.plan_with_noise(self.noise_multiplier, records=records, beforehand=beforehand)
         if self.epsilon is None:
             raise RequestError("give --epsilon, --noise-multiplier or --no-privacy")
         return PrivacyPlan.calibrate(
-            epsilon=self.epsilon, delta=self.delta, records=records, batch=self.batch, epochs=self.epochs
+            epsilon=self.epsilon,
+            delta=self.delta,
+            records=records,
+            batch=self.batch,
+            epochs=self.epochs,
+            beforehand=beforehand,
         )
 
     def make_clipping(self) -> Clipping:

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from hauberk import models
 from hauberk.accounting import Card, PrivacyPlan
 from hauberk.accounting.json_form import from_json
 from hauberk.data import Split, load
+from hauberk.data.public import declare_public, default_public, describe_public
 from hauberk.errors import RequestError
 from hauberk.methods.base import Method
-from hauberk.methods.catalogue import find_method
-from hauberk.methods.presets import LARGEST, LARGEST_TEST, preset
+from hauberk.methods.catalogue import MethodRow, find_method, named_network
+from hauberk.methods.presets import LARGEST, LARGEST_PUBLIC, LARGEST_TEST, preset
 from hauberk.methods.run import AuditSettings, Run
-from hauberk.methods.settings import TrainSettings, merge_settings
+from hauberk.methods.settings import SPECIAL_SETTINGS, TrainSettings, merge_settings
 from hauberk.progress import Progress, silent
 from hauberk.training import RunFolder
 from hauberk.training.checkpoints import read_checkpoint_facts
@@ -58,7 +58,7 @@ def build_model(settings: TrainSettings, split: Split, ranks: Ranks | None = Non
     """The named network with weights drawn from ``seed``; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        model = models.build(settings.model, shape=split.train.shape, classes=split.classes)
+        model = named_network(settings, split.train.shape, split.classes)
     return model.to((ranks or Ranks.alone()).device(choose_device(settings.device)))
 
 
@@ -75,6 +75,8 @@ def cut_to_size(split: Split, size: str) -> tuple[Split, tuple[str, ...]]:
     notes = (split.public_note,) if split.public_note else ()
     if largest_test is not None:
         split = replace(split, test=split.test.first(largest_test))
+    if split.public is not None and (most := LARGEST_PUBLIC[size]) is not None:
+        split = replace(split, public=split.public.first(most))
     if largest is None or split.records <= largest:
         return split, notes
     note = (
@@ -97,7 +99,8 @@ def prepare(
     given = {**config, **{key: value for key, value in options.items() if value is not None}}
     data, size = given.get("data", "digits"), given.get("size", "full")
     method, variant = given.get("method", "private-smoothing"), given.get("variant", "sound")
-    find_method(method, variant)
+    row = find_method(method, variant)
+    _refuse_unread(row, given)
     path = root / (name or f"{method}-{Path(str(data)).stem}")
     # the folder is the leader's business: by the time that another process looks it may have been made
     folder = RunFolder.check_free(path, force=force) if ranks.leader else RunFolder(path)
@@ -108,10 +111,17 @@ def prepare(
         records=given.get("records"),
         classes=given.get("classes"),
     )
-    split, notes = cut_to_size(split, size) if size in LARGEST else (split, ())
+    public = given.get("public_data")
+    if public is None and row.needs_public_data(given):
+        public = default_public(str(data))
+    notes: tuple[str, ...] = ()
+    if public is not None:
+        split = declare_public(split, str(public), data_dir=None if data_dir is None else Path(data_dir))
+        notes = (describe_public(str(public), split),)
+    split, cut_notes = cut_to_size(split, size) if size in LARGEST else (split, ())
+    notes += cut_notes
     basis = preset(str(data), size, records=split.records, image=len(split.train.shape) == 3)
-    settings = merge_settings(basis, config, options)
-    row = find_method(settings.method, settings.variant)
+    settings = merge_settings({**basis, **row.settings}, config, options, {"public_data": public})
     # calibrated once, so that all processes have it to the last digit
     content = json.dumps(asdict(row.plan(settings, records=split.records))) if ranks.leader else ""
     plan = from_json(PrivacyPlan, json.loads(ranks.text_from_leader(content)), where="plan")
@@ -124,10 +134,21 @@ def prepare(
     return Prepared(settings=settings, split=split, method=method, folder=folder, notes=notes)
 
 
+def _refuse_unread(row: MethodRow, given: Mapping[str, Any]) -> None:
+    """A setting that the method would not look at is a misunderstanding."""
+    for name in SPECIAL_SETTINGS:
+        if name in given and name not in row.reads:
+            raise RequestError(f"{row.name} does not use --{name.replace('_', '-')}: leave it out")
+    if not row.private and any(given.get(name) for name in ("epsilon", "noise_multiplier", "no_privacy")):
+        raise RequestError(
+            f"{row.name} does not protect its training records: leave out every word of privacy"
+        )
+
+
 def follow(prepared: Prepared, ranks: Ranks) -> None:
     """What the other processes do: train with the leader, which alone writes, shows and audits."""
     if ranks.text_from_leader() == TRAINING:
-        prepared.method.fit(prepared.split.train, ranks=ranks)
+        prepared.method.fit(prepared.split.train, public=prepared.split.public, ranks=ranks)
     ranks.close()
 
 
@@ -166,6 +187,7 @@ def train(
         return run, card
     run = prepared.method.fit(
         prepared.split.train,
+        public=prepared.split.public,
         test=prepared.split.test,
         folder=folder,
         resume=resume,
@@ -243,6 +265,9 @@ def load_split(settings: TrainSettings) -> Split:
         records=settings.records,
         classes=settings.classes,
     )
+    if settings.public_data is not None:
+        data_dir = None if settings.data_dir is None else Path(settings.data_dir)
+        split = declare_public(split, settings.public_data, data_dir=data_dir)
     return cut_to_size(split, settings.size)[0]
 
 
@@ -251,7 +276,7 @@ def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = 
     folder = RunFolder.open(Path(path))
     settings, config = read_settings(folder)
     if model is None:
-        model = models.build(settings.model, shape=tuple(config["shape"]), classes=config["classes"])
+        model = named_network(settings, tuple(config["shape"]), config["classes"])
     try:
         model.load_state_dict(folder.read_model())
     except RuntimeError as error:
@@ -270,7 +295,8 @@ def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = 
         ledger=folder.read_events(),
         model=method.model,
         classes=config["classes"],
-        sigma=method.sigma,
+        noise=method.noise_layers(folder.read_constants()),
+        published_radius=method.published_radius,
         curve=folder.read_metrics(),
         seed=settings.seed,
         command=str(config["command"]),

@@ -28,7 +28,7 @@ from torch import Tensor
 from hauberk.errors import RequestError
 from hauberk.files import read_tensors_and_metadata, write_tensors
 from hauberk.randomness import Key
-from hauberk.training.loop import PrivateTrainer
+from hauberk.training.loop import CONSTANTS, PrivateTrainer
 from hauberk.training.run_folder import previous_checkpoint
 
 OPTIMIZER = "optimizer/"
@@ -67,6 +67,14 @@ def read_checkpoint_facts(path: Path) -> tuple[int, Key]:
     """The step and the view key of the newest whole checkpoint."""
     saved, _ = _newest(path)
     return saved.step, saved.view_key
+
+
+def read_checkpoint_constants(path: Path) -> dict[str, Tensor]:
+    """What was set before the first step (`PrivateTrainer.constants`), of the newest whole checkpoint."""
+    tensors = _newest(path)[0].tensors
+    return {
+        name.removeprefix(CONSTANTS): each for name, each in tensors.items() if name.startswith(CONSTANTS)
+    }
 
 
 def restore_checkpoint(trainer: PrivateTrainer, path: Path) -> None:

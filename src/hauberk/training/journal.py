@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
 
-from hauberk.accounting import CurvePoint, Ledger, proven_epsilon
+from hauberk.accounting import CurvePoint, Event, Ledger, proven_epsilon
 from hauberk.errors import RequestError
 from hauberk.progress import Progress
 from hauberk.randomness import Randomness
@@ -47,13 +47,15 @@ class Journal:
         evaluate: Evaluate | None,
         scratch: nn.Module,
         progress: Progress,
+        beforehand: Iterable[Event] = (),
     ) -> None:
+        """``beforehand``: what was released before the first step; the first event list counts it."""
         self._trainer, self._folder, self._randomness = trainer, folder, randomness
         self._evaluate, self._scratch, self._progress = evaluate, scratch, progress
         plan = trainer.plan
         self._epoch_steps = max(1, math.ceil(plan.records / plan.batch))
         # what the folder's event list says; it grows ahead of the trainer's own ledger
-        self.spent = Ledger(reproducible=randomness.reproducible)
+        self.spent = Ledger(beforehand, reproducible=randomness.reproducible)
         self.curve: list[CurvePoint] = []
         self._diagnostics: list[dict[str, float]] = []
         self._since_last: list[StepDone] = []

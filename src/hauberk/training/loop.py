@@ -26,6 +26,7 @@ from hauberk.gradients import (
     FlatClip,
     Geometry,
     RecordLoss,
+    Views,
     mean_cross_entropy,
     trainable,
 )
@@ -36,9 +37,10 @@ from hauberk.training.noise import StepNoise, SumNoise
 from hauberk.training.optimisation import AveragedWeights, Optimisation, ScheduledOptimizer
 from hauberk.training.sampling import PoissonSampler
 from hauberk.training.shaping import Shaping
-from hauberk.training.views import NoisyViews
+from hauberk.training.views import RecordViews
 
 NO_CLIP = FlatClip(1e30)
+CONSTANTS = "constants/"
 AT_A_TIME = 1024  # records of a pass over all of them
 RECORD_LIMIT = 2**32  # record identities fill one 32-bit counter of the view noise
 
@@ -62,6 +64,10 @@ class PrivateTrainer:
     clipping and noise, once and for all; ``shaping`` does so by what has been released before. ``memory``
     (bytes) limits the working memory of a step. ``x`` and ``y`` are the records of this process of ``ranks``;
     the guarantee is about the records of all processes, and against everybody but these processes.
+
+    ``constants`` are tensors that views or noise read and that a checkpoint must keep; ``after_step`` may
+    change the model's weights after a step, by a rule that looks at nothing but released values. Neither is
+    covered by the guarantee: whoever computes them from records accounts for that.
     """
 
     def __init__(
@@ -71,7 +77,7 @@ class PrivateTrainer:
         y: Tensor,
         *,
         plan: PrivacyPlan,
-        views: NoisyViews,
+        views: RecordViews,
         clipping: Clipping | float,
         optimisation: Optimisation,
         randomness: Randomness,
@@ -81,8 +87,12 @@ class PrivateTrainer:
         memory: int | None = None,
         path: PathChoice = "auto",
         ranks: Ranks | None = None,
+        constants: Mapping[str, Tensor] | None = None,
+        after_step: Callable[[], None] | None = None,
     ) -> None:
         self.ranks = ranks or Ranks.alone()
+        self.constants = dict(constants or {})
+        self._after_step = after_step
         if len(x) != len(y) or len(x) * self.ranks.count >= RECORD_LIMIT:
             raise RequestError(f"{len(x)} inputs and {len(y)} labels do not make a training set")
         self.model, self.plan, self.ledger, self.step = model, plan, Ledger(), 0
@@ -98,22 +108,34 @@ class PrivateTrainer:
         )
         self._unclipped = ClippedGradients(model, loss, clipping=NO_CLIP, memory=memory, path=path)
         # a model that cannot work is told apart from a bug before the first record is touched
-        self._gradients.prepare(torch.zeros(1, views.views, *x.shape[1:], device=self._device))
+        blank = torch.zeros(1, *x.shape[1:], device=self._device)
+        nobody = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._gradients.prepare(views(blank, records=nobody, step=0, key=(0, 0)))
         self.noise: StepNoise = SumNoise(plan, self.clipping, randomness)
         self._sampler = PoissonSampler(plan, held=len(x), randomness=randomness, ranks=self.ranks)
         self.optimizer = ScheduledOptimizer(optimisation, model, steps=plan.steps)
         self.average = AveragedWeights(trainable(model), optimisation.averaging)
         self._view_key: Key | None = None  # known once the processes have gathered
+        self._rows = torch.empty(0, dtype=torch.int64)  # of the sample that the present step has drawn
 
     def _clipped_sum(self) -> ClippedSum:
         """Of this process's records."""
         self._gather()
-        return self._sum_over(self._sampler.sample(self.step), self._gradients)
+        self._rows = self._sampler.sample(self.step)
+        return self._sum_over(self._rows, self._gradients)
 
-    def _sum_over(self, rows: Tensor, gradients: ClippedGradients) -> ClippedSum:
+    def sampled(self) -> tuple[Tensor, Views, Tensor]:
+        """The present step's sample, for published variants whose noise looks at it: private."""
+        return self._seen(self._rows)
+
+    def _seen(self, rows: Tensor) -> tuple[Tensor, Views, Tensor]:
+        """Records, their views and their labels."""
         records = self.ranks.records(rows).to(self._device)
         x, y = (each[rows.to(each.device)].to(self._device) for each in (self._x, self._y))
-        views = self._views(x, records=records, step=self.step, key=self._gather())
+        return x, self._views(x, records=records, step=self.step, key=self._gather()), y
+
+    def _sum_over(self, rows: Tensor, gradients: ClippedGradients) -> ClippedSum:
+        _, views, y = self._seen(rows)
         cuda = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             # processes hold different records: their layers draw differently
@@ -156,6 +178,8 @@ class PrivateTrainer:
             means = self._gradients.geometry.restored(means)
         applied = means if self.shaping is None else self.shaping.applied(means)
         self.optimizer.apply(applied, self.step)
+        if self._after_step is not None:
+            self._after_step()
         if self.shaping is not None:
             self.shaping.observe(means, self.noise.deviation(clipped.sensitivity) / self.plan.batch)
         self.average.update(trainable(self.model), self.step)
@@ -210,6 +234,7 @@ class PrivateTrainer:
         if self.shaping is not None:
             state |= {f"shaping/{name}": value for name, value in self.shaping.state().items()}
         state |= {f"noise/{name}": value for name, value in self.noise.state().items()}
+        state |= {f"{CONSTANTS}{name}": value for name, value in self.constants.items()}
         if isinstance(self.clipping, AdaptiveClip):
             state["clipping/bound"] = torch.tensor(self.clipping.bound, dtype=torch.float64)
         return {**state, "step": torch.tensor(self.step)}
@@ -228,6 +253,8 @@ class PrivateTrainer:
                 value.copy_(state[f"shaping/{name}"])
         for name, value in self.noise.state().items():
             value.copy_(state[f"noise/{name}"])
+        for name, value in self.constants.items():
+            value.copy_(state[f"{CONSTANTS}{name}"])
         if isinstance(self.clipping, AdaptiveClip):
             self.clipping.bound = float(state["clipping/bound"])
         self.step = int(state["step"])

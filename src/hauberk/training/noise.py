@@ -22,6 +22,16 @@ class Released:
     gradients: dict[str, Tensor]
     count_normal: float | None  # the standard normal beside the count of an adaptive clipping
 
+    @classmethod
+    def with_noise(cls, clipped: ClippedSum, noise: Tensor) -> Released:
+        """The sum with ``noise`` on it, one long vector for all parameters one after the other."""
+        parts = noise.split([part.numel() for part in clipped.gradients.values()])
+        noisy = {
+            name: (part.double() + each.view_as(part)).to(part.dtype)
+            for (name, part), each in zip(clipped.gradients.items(), parts, strict=True)
+        }
+        return cls(gradients=noisy, count_normal=None)
+
 
 class StepNoise(Protocol):
     """What `PrivateTrainer` asks of a noise."""

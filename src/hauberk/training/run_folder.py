@@ -1,6 +1,7 @@
 """The run folder: what a run leaves behind, and what of it may be shown to others.
 
     config.json  model.safetensors  events.json  metrics.jsonl  card.json  report.html  strip.npz
+    noise.safetensors  where the method set something before training, the scales of a noise layer, say
     private/     checkpoints (removed at the end) and diagnostics computed from training records without noise
 
 Everything outside ``private`` is a public constant, a function of test data, or a function of what the
@@ -51,6 +52,7 @@ PUBLIC_FILES = (
     "strip.npz",
     "metrics.jsonl",
     "model.safetensors",
+    "noise.safetensors",
     "events.json",
     "config.json",
 )
@@ -157,6 +159,15 @@ class RunFolder:
 
     def write_model(self, weights: dict[str, Tensor]) -> None:
         write_tensors(self.path / "model.safetensors", weights)
+
+    def write_constants(self, constants: dict[str, Tensor]) -> None:
+        """What was set before training and belongs to the released classifier; before `write_model`."""
+        if constants:
+            write_tensors(self.path / "noise.safetensors", constants)
+
+    def read_constants(self) -> dict[str, Tensor]:
+        path = self.path / "noise.safetensors"
+        return read_tensors(path) if path.exists() else {}
 
     @property
     def trained(self) -> bool:

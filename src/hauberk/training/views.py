@@ -7,11 +7,20 @@ is a function of (step, record, view), so a neighbour does not shift anybody els
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
 from hauberk.errors import RequestError
+from hauberk.gradients import Views
 from hauberk.randomness import Key, keyed_normals
+
+
+class RecordViews(Protocol):
+    """What the loss sees of each record: ``(n, K, ...)`` from ``(n, *shape)``, a tensor or several."""
+
+    def __call__(self, x: Tensor, *, records: Tensor, step: int, key: Key) -> Views:
+        """``records`` are the n records' identities; a row depends on its own record alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
