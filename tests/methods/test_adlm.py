@@ -177,10 +177,12 @@ def test_settled_scales_follow_from_relevance_budget_and_batch() -> None:
     constants = method.settle(given(network()))
     shares = (2 * 16 * 9) / (constants["input_scales"].double() * 1.0 * 32)  # Delta2 / (scale epsilon2 L)
     assert float(shares.mean()) == pytest.approx(1.0, abs=1e-4)
-    assert constants["linear_noise"].shape == (2, 6)
-    assert constants["quadratic_noise"].shape == (2, 6, 6)
-    scale = 2 * (6 + 36 / 4) / 2.0
-    assert float(constants["linear_noise"].abs().mean()) == pytest.approx(scale, rel=1.0)
+    count = LossNoise.coefficients(hidden=6, classes=2)
+    normals = SeededRandomness(5).normals(step=(1 << 50) + 9, count=4 * count, device=torch.device("cpu"))
+    delta3, epsilon3 = 2 * (6 + 36 / 4), 2.0
+    expected = LossNoise.draw(normals, hidden=6, classes=2, scale=delta3 / epsilon3)
+    assert torch.equal(constants["linear_noise"], expected.linear)
+    assert torch.equal(constants["quadratic_noise"], expected.quadratic)
 
 
 def test_a_step_descends_the_noisy_objective() -> None:

@@ -2,6 +2,7 @@
 
 from hauberk.methods import layer_rules as _layer_rules  # noqa: F401  (importing registers the rules)
 from hauberk.methods.adaclip import AdaClip
+from hauberk.methods.adlm import AdLM
 from hauberk.methods.base import Method
 from hauberk.methods.catalogue import METHODS, MethodRow
 from hauberk.methods.directional import Directional
@@ -18,6 +19,7 @@ from hauberk.methods.verified_inference import verify
 __all__ = [
     "DPSGD",
     "METHODS",
+    "AdLM",
     "AdaClip",
     "AuditSettings",
     "Directional",

@@ -147,7 +147,11 @@ class Method:
     @property
     def unprovable(self) -> str | None:
         """Why nothing can be proven about this method with these settings, if so."""
-        return REASON if self.variant == "paper" and self.moments.pruned else None
+        return REASON if self._published_pruning else None
+
+    @property
+    def _published_pruning(self) -> bool:
+        return self.variant == "paper" and self.moments.pruned > 0
 
     def trainer(
         self,
@@ -174,7 +178,7 @@ class Method:
             held()
         model = self.in_training(model, data.shape, constants)
         weights = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
-        published_pruning = self.unprovable is not None
+        published_pruning = self._published_pruning
         trainer = PrivateTrainer(
             model,
             data.x[ranks.shard].to(device),

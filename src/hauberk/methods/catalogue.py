@@ -12,8 +12,9 @@ from torch import nn
 from hauberk import models
 from hauberk.accounting import PrivacyPlan
 from hauberk.errors import RequestError
-from hauberk.methods import directional, dp_sgd, secure_sgd
+from hauberk.methods import adlm, directional, dp_sgd, secure_sgd
 from hauberk.methods.adaclip import AdaClip
+from hauberk.methods.adlm import SHARED_NOISE, AdLM
 from hauberk.methods.base import Method
 from hauberk.methods.claims import ONE_FEATURE_MAP
 from hauberk.methods.directional import Directional
@@ -37,8 +38,9 @@ def named_network(settings: TrainSettings, shape: tuple[int, ...], classes: int)
 class MethodRow:
     """``published_plan`` makes the plan of the paper variant, from the epsilon that the paper claims;
     ``sound_plan`` that of the sound one, if it is more than DP-SGD's. ``private``: whether training records
-    are protected at all. ``settings`` are this method's own defaults, ``reads`` the settings that only some
-    methods have. ``why_not``: where the paper variant proves less than it claims, the reason.
+    are protected at all; ``clips``: whether their gradients are clipped. ``settings`` are this method's own
+    defaults, ``reads`` the settings that only some methods have. ``why_not``: where the paper variant proves
+    less than it claims, the reason.
     """
 
     name: str
@@ -51,6 +53,7 @@ class MethodRow:
     why_not: str | None = None
     certifies: bool = False
     private: bool = True
+    clips: bool = True
     reads: frozenset[str] = frozenset()
     settings: Mapping[str, Any] = field(default_factory=dict)
     sound_plan: Callable[..., PrivacyPlan] | None = None
@@ -139,6 +142,7 @@ METHODS: dict[str, MethodRow] = {
             why_not=NO_PRIVACY,
             certifies=True,
             private=False,
+            clips=False,
             reads=_LAYER,
             settings=_UNCLIPPED,
         ),
@@ -153,6 +157,7 @@ METHODS: dict[str, MethodRow] = {
             why_not=f"{NO_PRIVACY}; {ONE_FEATURE_MAP}",
             certifies=True,
             private=False,
+            clips=False,
             reads=_LAYER | {"inflation"},
             settings=_UNCLIPPED,
         ),
@@ -193,6 +198,20 @@ METHODS: dict[str, MethodRow] = {
             certifies=True,
             reads=_DENOISED | {"sigma", "views", "stability", "transformed_records"},
             settings={"denoised": True},
+        ),
+        MethodRow(
+            name=AdLM.name,
+            build=AdLM.from_settings,
+            summary="Laplace noise on inputs and on a Taylor-expanded loss, less where an input is relevant",
+            paper="Phan et al. 2017; as the baseline of 000 and 003",
+            variants=("paper",),
+            claimed="paper: (epsilon, 0) for any number of steps",
+            proven="nothing: no privacy; no robustness",
+            why_not=SHARED_NOISE,
+            clips=False,
+            # the noisy objective has no minimum: only steps of bounded size stay finite
+            settings={"optimizer": "adam", "lr": 3e-3, "views": 1},
+            published_plan=adlm.published_plan,
         ),
     )
 }

@@ -30,6 +30,7 @@ _SMALLER: dict[str, dict[str, Any]] = {
     "quick": {
         "epochs": 8.0,
         "views": 1,
+        "public_epochs": 6,
         "averaging": 0.9,
         "tested": 200,
         "samples": 500,
@@ -39,6 +40,7 @@ _SMALLER: dict[str, dict[str, Any]] = {
     "tiny": {
         "epochs": 1.0,
         "views": 1,
+        "public_epochs": 1,
         "averaging": 0.5,
         "tested": 24,
         "samples": 200,

@@ -139,6 +139,8 @@ def _refuse_unread(row: MethodRow, given: Mapping[str, Any]) -> None:
     for name in SPECIAL_SETTINGS:
         if name in given and name not in row.reads:
             raise RequestError(f"{row.name} does not use --{name.replace('_', '-')}: leave it out")
+    if not row.clips and any(name in given for name in ("clip", "clipping")):
+        raise RequestError(f"{row.name} clips no gradients: leave out --clip and --clipping")
     if not row.private and any(given.get(name) for name in ("epsilon", "noise_multiplier", "no_privacy")):
         raise RequestError(
             f"{row.name} does not protect its training records: leave out every word of privacy"
