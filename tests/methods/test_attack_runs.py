@@ -16,6 +16,7 @@ from hauberk.accounting import Ledger, PrivacyPlan
 from hauberk.attacks import PGD, Attack
 from hauberk.attacks.base import Found
 from hauberk.attacks.requests import Batch
+from hauberk.certify import NoiseLayers
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.files import write_json, write_tensors
@@ -48,7 +49,7 @@ def made_run(*, sigma: float | None, classes: int = 2) -> Run:
         ledger=Ledger(),
         model=linear(classes),
         classes=classes,
-        sigma=sigma,
+        noise=None if sigma is None else NoiseLayers(at_input=sigma),
         curve=(),
         seed=7,
         command="",

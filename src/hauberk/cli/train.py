@@ -147,6 +147,12 @@ def train(
     classifier: Annotated[
         Path | None, typer.Option(help="Your own frozen classifier: safetensors weights of --model.")
     ] = None,
+    training_attack_steps: Annotated[
+        int | None, typer.Option(help="stobatch: steps of the attacks in training.")
+    ] = None,
+    training_attack_size: Annotated[
+        float | None, typer.Option(help="stobatch: largest l_inf size of the attacks in training.")
+    ] = None,
     transformed_records: Annotated[
         int | None,
         typer.Option(
@@ -225,6 +231,8 @@ def train(
         "classifier": None if classifier is None else str(classifier),
         "stability": stability,
         "transformed_records": transformed_records,
+        "training_attack_steps": training_attack_steps,
+        "training_attack_size": training_attack_size,
         "share": share,
         "pruned": pruned,
         "views": views,

@@ -16,6 +16,8 @@ from hauberk.experiments import (
     directional_truth,
     distortion_rate,
     hgm_figure_1,
+    hgm_figures,
+    secure_sgd_figures,
     utility_subspace,
 )
 from hauberk.experiments.result import Experiment, Result, Size, to_json, write
@@ -26,6 +28,16 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             source="000 Fig. 1",
             summary="noise scale against epsilon for GM, AGM, EGM and HGM",
             run=hgm_figure_1.run,
+        ),
+        "hgm-figures": Experiment(
+            source="000 Figs. 2 and 3",
+            summary="certified accuracy against the attack's size, PixelDP and HGM-PixelDP",
+            run=hgm_figures.run,
+        ),
+        "secure-sgd-figures": Experiment(
+            source="000 Figs. 4 and 5",
+            summary="accuracy under attack against epsilon, and four certificates on the same votes",
+            run=secure_sgd_figures.run,
         ),
         "conv-gain": Experiment(
             source="000 Eq. 6, 003 section 3.4",

@@ -102,6 +102,14 @@ class ClippedGradients:
         if self._memory is not None:
             self._need.check(self._memory)
 
+    def close(self) -> None:
+        """Give back the device memory of recorded passes; a later sum records anew.
+
+        They hold gigabytes, and hold on to what made them: without this the memory of one training would
+        still be in use in the next, until Python looks for cycles.
+        """
+        self._captured = None
+
     def records_at_a_time(self) -> int:
         """How many records a step takes through the model at once."""
         assert self._need is not None

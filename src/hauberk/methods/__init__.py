@@ -12,6 +12,7 @@ from hauberk.methods.private_smoothing import PrivateSmoothing
 from hauberk.methods.robustness_question import Question
 from hauberk.methods.run import AuditSettings, Run
 from hauberk.methods.secure_sgd import SecureSGD, SecureSGDAGM
+from hauberk.methods.stobatch import StoBatch
 from hauberk.methods.training import load_run
 from hauberk.methods.transdenoiser import TransDenoiser
 from hauberk.methods.verified_inference import verify
@@ -32,6 +33,7 @@ __all__ = [
     "Run",
     "SecureSGD",
     "SecureSGDAGM",
+    "StoBatch",
     "TransDenoiser",
     "load_run",
     "verify",

@@ -272,6 +272,7 @@ class Method:
             raise lost.at(run=None if folder is None else folder.path) from lost
         ledger = Ledger.from_json(json.loads(ranks.text_from_leader(json.dumps(journal.spent.to_json()))))
         trainer.averaged_model(scratch)
+        trainer.close()
         if folder is not None:
             folder.write_constants({name: trainer.constants[name] for name in self.released_constants})
             folder.write_model(released.state_dict())

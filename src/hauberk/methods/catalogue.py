@@ -24,6 +24,7 @@ from hauberk.methods.pixeldp import NO_PRIVACY, HGMPixelDP, PixelDP
 from hauberk.methods.private_smoothing import PrivateSmoothing
 from hauberk.methods.secure_sgd import LEAKS, SecureSGD, SecureSGDAGM
 from hauberk.methods.settings import TrainSettings
+from hauberk.methods.stobatch import StoBatch
 from hauberk.methods.transdenoiser import UNPROVEN, TransDenoiser
 
 
@@ -185,6 +186,17 @@ METHODS: dict[str, MethodRow] = {
             why_not=ONE_FEATURE_MAP,
             certifies=True,
             reads=_LAYER | _DENOISED,
+        ),
+        MethodRow(
+            name=StoBatch.name,
+            build=StoBatch.from_settings,
+            summary="distributed adversarial training under noise at the input and after the first map",
+            paper="003 (Phan et al. 2020), Algorithms 1, 3 and 4",
+            variants=("sound",),
+            claimed="the same as proven",
+            proven=f"{PROVEN_BY_PLD}; {TIGHT_RADIUS}, both noises composed",
+            certifies=True,
+            reads=frozenset({"sigma", "training_attack_steps", "training_attack_size"}),
         ),
         MethodRow(
             name=TransDenoiser.name,

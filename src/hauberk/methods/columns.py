@@ -55,9 +55,9 @@ def privacy_columns(
             reason = SEEDED_NOISE
         else:
             bound = prove(ledger.events, plan.delta)
-            if ledger.steps < plan.steps:
+            if ledger.steps < plan.steps + sum(event.count for event in plan.beforehand):
                 reason = "the recorded events are fewer than the steps that were taken"
-            elif bound.epsilon == float("inf"):
+            elif unprovable is not None or bound.epsilon == float("inf"):
                 reason = unprovable or NO_NOISE
             else:
                 proven = PrivacyProof(epsilon=bound.epsilon, delta=plan.delta, accountant=bound.accountant)

@@ -97,6 +97,7 @@ def _summed(
         each = vulnerabilities(model, layer, output_shape, x, y, inflation=inflation)
         if normalised:
             each = torch.nan_to_num(each, nan=0.0, posinf=0.0)  # a record that overflows gives nothing
+            each = each / each.amax(dim=1, keepdim=True).clamp_min(5e-324)  # else squares round to nothing
             norms = each.norm(dim=1, keepdim=True)
             each = torch.where(norms > 0, each / (norms * (1 + 1e-12)), 0.0)
         total += each.sum(0)

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from hauberk.accounting import Card, CurvePoint, Exhibits, Ledger, PrivacyPlan, Strip
 from hauberk.accounting.card import RobustnessClaim, RobustnessColumns, RobustnessObservation
 from hauberk.attacks import InsideRadius, NoisyPGD, attack_inside_radius
-from hauberk.certify import Certificates, NoiseLayers, Smoothed, evaluation_mode
+from hauberk.certify import Certificates, NoiseLayers, Norm, Smoothed, evaluation_mode
 from hauberk.certify.metrics import correct_radii
+from hauberk.certify.noise import NoiseKind
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.methods.claims import PublishedRadius
@@ -28,6 +29,9 @@ NO_ROBUSTNESS = RobustnessColumns(
     observed=None,
     reason="this method promises no robustness; private-smoothing does",
 )
+CARD_RADII: dict[NoiseKind, tuple[Norm, str]] = {"gaussian": ("l2", "tight"), "laplace": ("l1", "laplace")}
+"""Norm and certificate of the radii on a card: those in which the loss of the noise is known exactly."""
+FORMULAS = {"tight": "tight Gaussian radius", "laplace": "radius by the loss of Laplace noise"}
 NOT_ATTACKED = "no attack inside the certified radius has been run since the last certification"
 
 
@@ -51,8 +55,8 @@ class AuditSettings:
             raise RequestError(f"attacked must not be negative, got {self.attacked}")
         self.attack()
 
-    def attack(self) -> NoisyPGD:
-        return NoisyPGD(steps=self.attack_steps, draws=self.attack_draws)
+    def attack(self, norm: Norm = "l2") -> NoisyPGD:
+        return NoisyPGD(steps=self.attack_steps, draws=self.attack_draws, norm=norm)
 
 
 @torch.no_grad()
@@ -111,6 +115,11 @@ class Run:
                 "private-smoothing does"
             )
         return Smoothed(self.model, noise=self.noise, classes=self.classes)
+
+    @property
+    def card_radius(self) -> tuple[Norm, str]:
+        """Norm and certificate of the radii on this run's card."""
+        return CARD_RADII[self.classifier.noise.kind]
 
     def audit(
         self,
@@ -179,8 +188,15 @@ class Run:
             done += count
             progress("certifying", done, len(tested))
 
+        norm, certificate = self.card_radius
         return self.classifier.certify(
-            tested.x, samples=settings.samples, alpha=settings.alpha, seed=self.seed, progress=advance
+            tested.x,
+            samples=settings.samples,
+            alpha=settings.alpha,
+            norm=norm,
+            certificate=certificate,
+            seed=self.seed,
+            progress=advance,
         )
 
     def _attack(
@@ -198,7 +214,7 @@ class Run:
             tested.x,
             certificates,
             limit=settings.attacked,
-            attack=settings.attack(),
+            attack=settings.attack(certificates.norm),
             samples=settings.samples,
             seed=self.seed,
             progress=advance,
@@ -225,9 +241,11 @@ def robustness_columns(
             tested=len(attacked.rows),
             broken=int(attacked.broken.sum()),
         )
-    claim = RobustnessClaim(formula="tight Gaussian radius", average_radius=proof.average_certified_radius)
+    claim = RobustnessClaim(
+        formula=FORMULAS[certificates.certificate], average_radius=proof.average_certified_radius
+    )
     return RobustnessColumns(
-        norm="l2",
+        norm=certificates.norm,
         claimed=claim,
         proven=proof,
         observed=observed,

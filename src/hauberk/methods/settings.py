@@ -37,6 +37,8 @@ SPECIAL_SETTINGS = (
     "classifier",
     "stability",
     "transformed_records",
+    "training_attack_steps",
+    "training_attack_size",
 )
 """Settings that only some methods read; the catalogue says which."""
 
@@ -74,6 +76,8 @@ class TrainSettings:
     classifier: str | None = None
     stability: float = 1.0
     transformed_records: int = 1
+    training_attack_steps: int = 10
+    training_attack_size: float = 0.1
     views: int = 1
     epochs: float = 20.0
     batch: int = 1024
@@ -104,7 +108,15 @@ class TrainSettings:
         if self.redistribution not in REDISTRIBUTIONS:
             choices = ", ".join(REDISTRIBUTIONS)
             raise RequestError(f"redistribution must be one of {choices}, got {self.redistribution!r}")
-        for name in ("inflation", "robust_epsilon", "robust_size", "denoiser_width", "public_epochs"):
+        for name in (
+            "inflation",
+            "robust_epsilon",
+            "robust_size",
+            "denoiser_width",
+            "public_epochs",
+            "training_attack_steps",
+            "training_attack_size",
+        ):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise RequestError(f"{name} must be positive, got {value:g}")

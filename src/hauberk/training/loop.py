@@ -198,6 +198,11 @@ class PrivateTrainer:
         except ProcessLost as lost:
             raise lost.at(step=self.step) from lost
 
+    def close(self) -> None:
+        """Training is over: give back the device memory that only steps need."""
+        self._gradients.close()
+        self._unclipped.close()
+
     def _gather(self) -> Key:
         """The key of the view noise; the first call brings all processes to the leader's state."""
         if self._view_key is None:
