@@ -50,7 +50,8 @@ def test_wrong_requests_exit_with_2(hauberk: Run, name: str, words: tuple[object
 def test_methods_are_listed_with_their_guarantees(hauberk: Run) -> None:
     rows = json.loads(hauberk("methods", "--json").out)
     assert rows[0]["name"] == "private-smoothing"
-    assert set(rows[0]) == {"name", "summary", "paper", "variants", "claimed", "proven"}
+    assert {"name", "summary", "paper", "variants", "claimed", "proven", "why_not"} <= set(rows[0])
+    assert all(row["why_not"] for row in rows if "paper" in row["variants"])
     assert "private-smoothing" in hauberk("methods").out
 
 

@@ -112,7 +112,7 @@ def test_a_file_of_weights_is_taken_as_it_is(tmp_path: Path) -> None:
 
 def refused(weights: object, *, public: Dataset | None = None) -> str:
     with pytest.raises(RequestError) as caught:
-        frozen(weights).settle(given(public=public))
+        frozen(weights).check(given(public=None).model, public)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 

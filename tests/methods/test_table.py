@@ -41,7 +41,7 @@ def settings(name: str, variant: str, **changes: object) -> TrainSettings:
             "lr": 0.5,
             "model": "mlp",
             "public_epochs": 1,
-            **METHODS[name].settings,
+            **METHODS[name].defaults(variant),
             **changes,
         }
     )

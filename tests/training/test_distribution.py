@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -413,7 +414,7 @@ def test_seeded_coins_belong_to_the_record_and_not_to_the_process(count: int) ->
 
 def test_a_noise_that_looks_at_records_is_refused_by_several_processes() -> None:
     each = trainer(Ranks(rank=0, count=2))
-    each.noise = object()
+    each.noise = SimpleNamespace(looks_at_records=True)
     with pytest.raises(RequestError, match="trains in one process"):
         each.advance()
 

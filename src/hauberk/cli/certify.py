@@ -33,7 +33,9 @@ _MOST_RADII = 11
 
 def certify_run(
     run: RunArgument,
-    norm: Annotated[str, typer.Option(metavar="l2|linf|l1", help="Norm of the radius.")] = "l2",
+    norm: Annotated[
+        str | None, typer.Option(metavar="l2|linf|l1", help="Norm of the radius (default: the card's).")
+    ] = None,
     radius: Annotated[
         float | None, typer.Option(help="Is each answer robust at this radius? Draws until that is decided.")
     ] = None,

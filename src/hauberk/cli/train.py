@@ -153,6 +153,13 @@ def train(
     training_attack_size: Annotated[
         float | None, typer.Option(help="stobatch: largest l_inf size of the attacks in training.")
     ] = None,
+    adversarial_weight: Annotated[
+        float | None, typer.Option(help="stobatch --variant paper: xi, the weight of adversarial copies.")
+    ] = None,
+    test_divisor: Annotated[
+        float | None,
+        typer.Option(help="stobatch --variant paper: psi, which divides the noise after training."),
+    ] = None,
     transformed_records: Annotated[
         int | None,
         typer.Option(
@@ -233,6 +240,8 @@ def train(
         "transformed_records": transformed_records,
         "training_attack_steps": training_attack_steps,
         "training_attack_size": training_attack_size,
+        "adversarial_weight": adversarial_weight,
+        "test_divisor": test_divisor,
         "share": share,
         "pruned": pruned,
         "views": views,

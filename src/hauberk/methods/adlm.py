@@ -174,6 +174,8 @@ class PublishedNoise:
     divides by L. Nothing is protected by it.
     """
 
+    looks_at_records = False
+
     def __init__(self, trainer: PrivateTrainer) -> None:
         constants = trainer.constants
         self._noise = LossNoise(linear=constants["linear_noise"], quadratic=constants["quadratic_noise"])
@@ -213,7 +215,7 @@ def find_output_layer(model: nn.Module, shape: tuple[int, ...]) -> nn.Linear:
             hook.remove()
     if not last or not torch.equal(last[0][1], answer) or not last[0][0].weight.requires_grad:
         raise RequestError(
-            "adlm approximates the loss of a last Linear layer: use a network that ends in one and trains it"
+            "this method approximates the loss of a last Linear layer: use a network that ends in one"
         )
     return last[0][0]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,6 @@ from hauberk.attacks.requests import Batch
 from hauberk.attacks.targets import Goal, Target, answers
 from hauberk.certify import evaluation_mode
 from hauberk.randomness import Key, derive_key, keyed_normals
-from hauberk.training import LayerNoiseViews
 
 _CHANCES = 1 << 21  # numbers of views that no noise uses
 _AT_ONCE = {"cpu": 256}
@@ -51,6 +51,12 @@ class _WithGivenNoise(Target):
         return scores
 
 
+class PairedNoise(Protocol):
+    """Two copies of each record with noise at the input, and beside them the noise after the first map."""
+
+    def __call__(self, x: Tensor, *, records: Tensor, step: int, key: Key) -> tuple[Tensor, Tensor]: ...
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AdversarialViews:
     """Each record twice: as it is, and moved by one attack of ``attacks``, within a random part of ``size``.
@@ -61,7 +67,7 @@ class AdversarialViews:
     """
 
     network: nn.Module
-    noise: LayerNoiseViews  # of two views
+    noise: PairedNoise
     attacks: tuple[IterativeAttack, ...]
     size: float
 

@@ -42,6 +42,7 @@ from hauberk.training.checkpoints import (
 from hauberk.training.distribution import ProcessLost, Ranks
 from hauberk.training.journal import Journal
 from hauberk.training.noise import StepNoise
+from hauberk.training.sampling import Sampler
 from hauberk.training.shaping import Moments, PlainShaping, Shaping
 
 DEFAULT_OPTIMISATION = Optimisation(lr=2.0)
@@ -78,6 +79,7 @@ class Method:
     name: ClassVar[str]
     claim_source = "accounting of the plan: Poisson sampling, per-record clipping, Gaussian noise on the sum"
     published_radius: PublishedRadius | None = None  # None: what is claimed is what is proven
+    remarks: ClassVar[tuple[str, ...]] = ()  # what a card must say about how this method is run here
     released_constants: ClassVar[tuple[str, ...]] = ()  # what of the constants `noise_layers` reads
 
     def __init__(
@@ -111,6 +113,13 @@ class Method:
     def noise(self, trainer: PrivateTrainer) -> StepNoise:
         """The plan's noise; some published variants have one of their own."""
         return trainer.noise
+
+    def sampler(self, trainer: PrivateTrainer) -> Sampler:
+        """Poisson sampling by the plan; some published variants have fixed batches."""
+        return trainer.sampler
+
+    def check(self, public: Dataset | None, *, shape: tuple[int, ...]) -> None:
+        """Refuse, before anything is written, what `settle` could not do."""
 
     def settle(self, given: Given) -> Constants:
         """Compute what must be known before the first step; ``given.model`` may be changed freely."""
@@ -197,6 +206,7 @@ class Method:
             after_step=held,
         )
         trainer.noise = self.noise(trainer)
+        trainer.sampler = self.sampler(trainer)
         if published_pruning:
             trainer.noise = PublishedPruning(trainer, trainer.noise, self.moments.pruned)
         return trainer
@@ -235,12 +245,15 @@ class Method:
         if folder is not None:
             folder.claim()  # before anything of it is read
             resume = resume and folder.begun  # else no step has run: begin at the beginning
+        if ranks.leader and not resume:
+            self.check(public, shape=data.shape)
         randomness = choose_randomness(self.noise_seed)
         if resume and folder is not None and self.noise_seed is None:
             randomness = SystemRandomness(view_key=read_checkpoint_facts(folder.checkpoint)[1])
+        constants: Constants = {}
         if resume and folder is not None:
             constants = read_checkpoint_constants(folder.checkpoint)
-        else:
+        elif ranks.leader:
             constants = self.settle(
                 Given(
                     model=copy.deepcopy(self.model),
@@ -251,6 +264,7 @@ class Method:
                     progress=progress,
                 )
             )
+        constants = ranks.state_from_leader(constants)
         trainer = self.trainer(data, model=model, randomness=randomness, ranks=ranks, constants=constants)
         scratch = self.in_training(released, data.shape, constants)
         journal = Journal(
@@ -293,7 +307,7 @@ class Method:
             curve=tuple(journal.curve),
             seed=self.seed,
             command=command,
-            notes=notes,
+            notes=(*notes, *(each for each in self.remarks if each not in notes)),
         )
 
 

@@ -22,8 +22,10 @@ from hauberk.methods.dp_sgd import DPSGD
 from hauberk.methods.frozen_classifier import denoised_network
 from hauberk.methods.pixeldp import NO_PRIVACY, HGMPixelDP, PixelDP
 from hauberk.methods.private_smoothing import PrivateSmoothing
+from hauberk.methods.published_stobatch import LESS_NOISE, ONE_DRAW, PublishedStoBatch
 from hauberk.methods.secure_sgd import LEAKS, SecureSGD, SecureSGDAGM
 from hauberk.methods.settings import TrainSettings
+from hauberk.methods.shared_noise import SharedNoise
 from hauberk.methods.stobatch import StoBatch
 from hauberk.methods.transdenoiser import UNPROVEN, TransDenoiser
 
@@ -32,7 +34,15 @@ def named_network(settings: TrainSettings, shape: tuple[int, ...], classes: int)
     """The network that ``--model`` names, before a denoiser if asked for."""
     if settings.denoised:
         return denoised_network(settings, shape, classes)
-    return models.build(settings.model, shape=shape, classes=classes)
+    network = models.build(settings.model, shape=shape, classes=classes)
+    if (settings.method, settings.variant) == (PublishedStoBatch.name, "paper"):
+        return SharedNoise(network, shape=shape)  # its draws are part of what is deployed
+    return network
+
+
+def _stobatch(model: nn.Module, settings: TrainSettings, plan: PrivacyPlan) -> Method:
+    kind = PublishedStoBatch if settings.variant == "paper" else StoBatch
+    return kind.from_settings(model, settings, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +66,14 @@ class MethodRow:
     private: bool = True
     clips: bool = True
     reads: frozenset[str] = frozenset()
+    unread: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of those, by variant
     settings: Mapping[str, Any] = field(default_factory=dict)
+    paper_settings: Mapping[str, Any] = field(default_factory=dict)
     sound_plan: Callable[..., PrivacyPlan] | None = None
     published_plan: Callable[..., PrivacyPlan] | None = None
+
+    def defaults(self, variant: str) -> dict[str, Any]:
+        return {**self.settings, **(self.paper_settings if variant == "paper" else {})}
 
     def plan(self, settings: TrainSettings, *, records: int) -> PrivacyPlan:
         if not self.private:
@@ -81,7 +96,7 @@ PROVEN_BY_PLD = "(epsilon, delta) for one record by PLD"
 TIGHT_RADIUS = "tight l2 radius with error alpha per input"
 _LAYER = frozenset({"sigma", "views", "robust_epsilon", "robust_delta", "robust_size"})
 _DENOISED = frozenset({"denoised", "denoiser_width", "classifier", "public_data", "public_epochs"})
-_UNCLIPPED = {"lr": 0.1, "views": 1}
+_UNCLIPPED = {"optimizer": "adam", "lr": 2e-3, "views": 1}
 METHODS: dict[str, MethodRow] = {
     row.name: row
     for row in (
@@ -173,6 +188,7 @@ METHODS: dict[str, MethodRow] = {
             why_not=f"{LEAKS}; {ONE_FEATURE_MAP}",
             certifies=True,
             reads=_LAYER | _DENOISED | {"inflation", "redistribution"},
+            unread={"paper": frozenset({"redistribution", "views"})},
             sound_plan=secure_sgd.sound_plan,
         ),
         MethodRow(
@@ -186,17 +202,33 @@ METHODS: dict[str, MethodRow] = {
             why_not=ONE_FEATURE_MAP,
             certifies=True,
             reads=_LAYER | _DENOISED,
+            unread={"paper": frozenset({"views"})},
         ),
         MethodRow(
             name=StoBatch.name,
-            build=StoBatch.from_settings,
+            build=_stobatch,
             summary="distributed adversarial training under noise at the input and after the first map",
             paper="003 (Phan et al. 2020), Algorithms 1, 3 and 4",
-            variants=("sound",),
-            claimed="the same as proven",
-            proven=f"{PROVEN_BY_PLD}; {TIGHT_RADIUS}, both noises composed",
+            variants=("sound", "paper"),
+            claimed="paper: (epsilon, 0) for any number of steps, a radius by Eq. 13",
+            proven=f"sound: {PROVEN_BY_PLD}, {TIGHT_RADIUS}; paper: no privacy, an l1 radius",
+            why_not=f"{ONE_DRAW}; {LESS_NOISE}",
+            published_plan=adlm.published_plan,
+            paper_settings={"optimizer": "adam", "lr": 1e-3, "averaging": 0.0},
             certifies=True,
-            reads=frozenset({"sigma", "training_attack_steps", "training_attack_size"}),
+            reads=frozenset(
+                {
+                    "sigma",
+                    "training_attack_steps",
+                    "training_attack_size",
+                    "adversarial_weight",
+                    "test_divisor",
+                }
+            ),
+            unread={
+                "sound": frozenset({"adversarial_weight", "test_divisor"}),
+                "paper": frozenset({"sigma", "clip", "clipping"}),
+            },
         ),
         MethodRow(
             name=TransDenoiser.name,
@@ -209,6 +241,10 @@ METHODS: dict[str, MethodRow] = {
             why_not=UNPROVEN,
             certifies=True,
             reads=_DENOISED | {"sigma", "views", "stability", "transformed_records"},
+            unread={
+                "sound": frozenset({"transformed_records"}),
+                "paper": frozenset({"stability", "views"}),
+            },
             settings={"denoised": True},
         ),
         MethodRow(

@@ -34,6 +34,12 @@ ALWAYS_TRUE = (
 )
 
 
+def _covers(ledger: Ledger, plan: PrivacyPlan) -> bool:
+    """Whether everything that the plan releases has been written down."""
+    noted = all(event in ledger.events for event in plan.beforehand)
+    return noted and ledger.steps >= plan.steps + sum(event.count for event in plan.beforehand)
+
+
 def privacy_columns(
     plan: PrivacyPlan,
     ledger: Ledger,
@@ -55,7 +61,7 @@ def privacy_columns(
             reason = SEEDED_NOISE
         else:
             bound = prove(ledger.events, plan.delta)
-            if ledger.steps < plan.steps + sum(event.count for event in plan.beforehand):
+            if not _covers(ledger, plan):
                 reason = "the recorded events are fewer than the steps that were taken"
             elif unprovable is not None or bound.epsilon == float("inf"):
                 reason = unprovable or NO_NOISE

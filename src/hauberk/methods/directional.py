@@ -84,6 +84,8 @@ class PublishedNoise:
     one with sensitivity 2 alpha: a mean that is clipped to alpha can be anywhere in that ball.
     """
 
+    looks_at_records = True
+
     def __init__(self, trainer: PrivateTrainer, *, total: EpsilonDelta, share: float) -> None:
         plan = trainer.plan
         for_weights, for_gradients = split_budget(total, share=share)

@@ -8,6 +8,7 @@ records. It never sees a private one.
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hauberk import models
+from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.files import read_tensors
 from hauberk.methods.base import Constants, Given
@@ -49,17 +51,23 @@ class FrozenClassifier:
             return None
         return cls(weights=settings.classifier, epochs=settings.public_epochs, seed=settings.seed)
 
+    def check(self, model: nn.Module, public: Dataset | None) -> None:
+        """Whether there will be a classifier for ``model``."""
+        if self.weights is not None:
+            _load(copy.deepcopy(model.get_submodule("classifier")), self.weights)
+        elif public is None:
+            raise RequestError(
+                "the classifier is trained on public records: give --public-data, or a trained one by "
+                "--classifier"
+            )
+
     def settle(self, given: Given) -> Constants:
         """The classifier's weights; ``given.model`` has them too afterwards."""
         classifier = given.model.get_submodule("classifier")
         if self.weights is not None:
             _load(classifier, self.weights)
-        elif given.public is None:
-            raise RequestError(
-                "the classifier is trained on public records: give --public-data, or a trained one by "
-                "--classifier"
-            )
         else:
+            assert given.public is not None  # checked
             classifier.requires_grad_(True)
             train_plainly(
                 classifier,

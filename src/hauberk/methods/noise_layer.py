@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from hauberk.accounting import PrivacyPlan
 from hauberk.certify import NoiseLayers
 from hauberk.certify.first_map import FirstMap, find_first_map
+from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.methods.base import Constants, Given, Method
 from hauberk.training import (
@@ -32,6 +33,7 @@ from hauberk.training import (
     map_norm,
 )
 
+SMALLEST_SIGMA, LARGEST_SIGMA = 1e-6, 1e6
 _GAMMA_STEP = (1 << 50) + 1  # a number that no training step has
 
 
@@ -53,8 +55,11 @@ class NoiseLayerMethod(Method):
         shared_noise: bool = False,
         **settings: Any,
     ) -> None:
-        if not 0 < sigma < float("inf"):
-            raise RequestError(f"sigma must be positive, got {sigma}: without noise there is no certificate")
+        if not SMALLEST_SIGMA <= sigma <= LARGEST_SIGMA:
+            raise RequestError(
+                f"sigma must lie between {SMALLEST_SIGMA:g} and {LARGEST_SIGMA:g}, got {sigma:g}: without "
+                "noise there is no certificate, and with more there is nothing else"
+            )
         super().__init__(model, plan=plan, views=NoisyViews(sigma=0.0, views=views), **settings)
         self.sigma, self.held, self.shared_noise = sigma, held, shared_noise
 
@@ -65,6 +70,10 @@ class NoiseLayerMethod(Method):
     def _norm(self, shape: tuple[int, ...]) -> float:
         """Delta: the first map's norm before training."""
         return float(map_norm(find_first_map(self.model, shape).layer))
+
+    def check(self, public: Dataset | None, *, shape: tuple[int, ...]) -> None:
+        if not 0 < self._norm(shape) < float("inf"):
+            raise RequestError("the first map is zero or not finite before training: give other weights")
 
     def settle(self, given: Given) -> Constants:
         first_map = find_first_map(given.model, given.private.shape)

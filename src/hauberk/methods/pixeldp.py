@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hauberk.accounting import PrivacyPlan
+from hauberk.accounting import Event, PrivacyPlan, UnprotectedEvent
 from hauberk.certify.first_map import FirstMap
 from hauberk.methods.base import Given
 from hauberk.methods.claims import ONE_FEATURE_MAP, PublishedRadius
@@ -71,6 +71,10 @@ class HGMPixelDP(PixelDP):
     ) -> None:
         super().__init__(model, plan=plan, **settings)
         self.inflation, self.floor = inflation, floor
+
+    @property
+    def beforehand(self) -> tuple[Event, ...]:
+        return (UnprotectedEvent(),)  # r, whatever the plan says
 
     def layer_scales(self, given: Given, first_map: FirstMap, sigma: float) -> Tensor:
         return scales_from_training_records(

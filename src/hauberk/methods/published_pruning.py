@@ -45,6 +45,8 @@ class ErrorFeedback:
 class PublishedPruning:
     """Noise on the largest coordinates of a sum only; ``inner`` makes the noise."""
 
+    looks_at_records = True
+
     def __init__(self, trainer: PrivateTrainer, inner: StepNoise, pruned: float) -> None:
         assert isinstance(trainer.shaping, ErrorFeedback)
         self._feedback, self._inner = trainer.shaping, inner

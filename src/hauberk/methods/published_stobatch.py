@@ -60,6 +60,7 @@ from hauberk.randomness import Key
 from hauberk.training import PrivateTrainer, RecordViews
 from hauberk.training.loop import NO_CLIP
 from hauberk.training.noise import Released, StepNoise
+from hauberk.training.sampling import FixedBatches, Sampler
 
 CLAIM = "003 Theorem 4: epsilon1 (1 + 1/gamma_x + 1/gamma) + epsilon2 (delta 0), whatever the number of steps"
 ONE_DRAW = (
@@ -89,6 +90,7 @@ class PublishedStoBatch(Method):
 
     name = "stobatch"
     claim_source = CLAIM
+    remarks = ("As published, for pixels in [0, 1] in place of 003's [-1, 1], where its Lemma 2 holds.",)
     released_constants = ("scales",)
 
     def __init__(
@@ -156,7 +158,14 @@ class PublishedStoBatch(Method):
             name: (scale * each.view(like.shape)).to(like.dtype)
             for (name, (like, scale)), each in zip(sizes.items(), drawn, strict=True)
         }
-        return {"scales": torch.tensor([at_input, 2 * at_input], dtype=torch.float64), **noises}
+        shuffled = given.randomness.normals(
+            step=_DRAW_STEP + 1, count=len(given.private), device=torch.device("cpu")
+        )
+        return {
+            "order": shuffled.argsort(),
+            "scales": torch.tensor([at_input, 2 * at_input], dtype=torch.float64),
+            **noises,
+        }
 
     def furnish(self, model: nn.Module, constants: Constants) -> None:
         _shared(model).put(at_input=constants["input_noise"], after_first=constants["layer_noise"])
@@ -173,7 +182,7 @@ class PublishedStoBatch(Method):
         return PerturbedPairs(
             adversarial=AdversarialViews(
                 network=FromPerturbed(_shared(model)),
-                noise=shared,  # type: ignore[arg-type]  # another pair of inputs and layer noise
+                noise=shared,
                 attacks=self.attacks,
                 size=self.attack_size,
             )
@@ -181,6 +190,10 @@ class PublishedStoBatch(Method):
 
     def record_loss(self, shape: tuple[int, ...], classes: int) -> RecordLoss:
         return ScoreLoss(AdversarialObjective(adversarial_weight=self.adversarial_weight))
+
+    def sampler(self, trainer: PrivateTrainer) -> Sampler:
+        batches = -(-self.plan.records // self.plan.batch)
+        return FixedBatches(trainer.constants["order"][trainer.ranks.shard], batches)
 
     def noise(self, trainer: PrivateTrainer) -> StepNoise:
         return LabelNoise(trainer)
@@ -191,7 +204,9 @@ class PublishedStoBatch(Method):
             model,
             plan=plan,
             attack_steps=settings.training_attack_steps,
-            attack_size=settings.training_attack_size,
+            attack_size=settings.training_attack_size or LARGEST_ATTACK,
+            adversarial_weight=settings.adversarial_weight,
+            test_divisor=settings.test_divisor,
             **{**settings.common(), "clipping": NO_CLIP},
         )
 
@@ -229,6 +244,8 @@ class PerturbedPairs:
 class LabelNoise:
     """``chi_3``, on the coefficients that touch the labels: in the sum of gradients it is subtracted, once,
     at every step the same. Nothing is protected by it."""
+
+    looks_at_records = False
 
     def __init__(self, trainer: PrivateTrainer) -> None:
         assert isinstance(trainer.model, TwoObjectives)

@@ -57,11 +57,12 @@ class Certification:
     @property
     def for_the_card(self) -> bool:
         question = self.inference.question
-        usual = question.norm == "l2" and question.bound == "votes" and question.variant == "sound"
+        asked_norm_and_certificate = (question.norm, self.inference.certificate)
+        usual = asked_norm_and_certificate == self.run.card_radius and question.bound == "votes"
+        usual = usual and question.variant == "sound"
         radius_itself = question.radius is None and question.within is None
         own_seed = question.seed == self.run.seed
-        tight = self.inference.certificate == "tight"
-        return self.test is not None and usual and radius_itself and own_seed and tight
+        return self.test is not None and usual and radius_itself and own_seed
 
     def kept(self) -> FinishedBlocks:
         """For the leader: what is finished already of exactly this request."""
@@ -132,11 +133,12 @@ def prepare_certification(
     given = {name: value for name, value in options.items() if value is not None}
     settings, config = read_settings(RunFolder.open(path))
     audit = audit_settings_of(path)
-    question = Question(**{"alpha": audit.alpha, "seed": settings.seed, **given})
-    if question.samples is None and question.fixed:
-        question = replace(question, samples=audit.samples)
     ranks = ranks or Ranks.alone()
     run = load_run(path, device=str(ranks.device(choose_device(device))))
+    usual = {"alpha": audit.alpha, "seed": settings.seed, "norm": run.card_radius[0]}
+    question = Question(**{**usual, **given})
+    if question.samples is None and question.fixed:
+        question = replace(question, samples=audit.samples)
     plain, shape = run.classifier, tuple(config["shape"])
     classifier = Smoothed(plain.model, classes=plain.classes, noise=plain.noise, precision=precision)
     inference = VerifiedInference(classifier, question, shape=shape)

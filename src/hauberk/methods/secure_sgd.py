@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from hauberk.accounting import Event, GaussianEvent, PrivacyPlan, UnprotectedEvent
 from hauberk.certify.first_map import FirstMap
+from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.methods import redistribution
 from hauberk.methods.base import Constants, Given
@@ -50,6 +51,11 @@ class SecureSGDAGM(NoiseLayerMethod):
     ) -> None:
         super().__init__(model, plan=plan, **settings)
         self.frozen = frozen
+
+    def check(self, public: Dataset | None, *, shape: tuple[int, ...]) -> None:
+        super().check(public, shape=shape)
+        if self.frozen:
+            self.frozen.check(self.model, public)
 
     def settle(self, given: Given) -> Constants:
         classifier = self.frozen.settle(given) if self.frozen else {}
@@ -110,6 +116,13 @@ class SecureSGD(SecureSGDAGM):
     def beforehand(self) -> tuple[Event, ...]:
         return (UnprotectedEvent(),) if self.source == "training-set" else super().beforehand
 
+    def check(self, public: Dataset | None, *, shape: tuple[int, ...]) -> None:
+        super().check(public, shape=shape)
+        if self.source == "public" and public is None:
+            raise RequestError("r comes from public records: give public data, or redistribution private")
+        if self.source == "private" and not self.plan.beforehand:
+            raise RequestError("without privacy noise nothing is released privately: take r from public data")
+
     def layer_scales(self, given: Given, first_map: FirstMap, sigma: float) -> Tensor:
         """``sigma_r sqrt(K r)`` with r by Eq. 7."""
         if self.source == "training-set":
@@ -127,8 +140,7 @@ class SecureSGD(SecureSGDAGM):
         return redistribution.scales(found, first_map.output_shape, sigma=sigma, floor=self.floor)
 
     def _public(self, given: Given, first_map: FirstMap) -> Tensor:
-        if given.public is None:
-            raise RequestError("r comes from public records: give public data, or redistribution private")
+        assert given.public is not None  # checked
         if self.frozen is None:  # else the classifier has seen the public records already
             train_plainly(
                 given.model,
@@ -143,10 +155,6 @@ class SecureSGD(SecureSGDAGM):
         )
 
     def _private(self, given: Given, first_map: FirstMap) -> Tensor:
-        if given.ranks.count > 1:
-            raise RequestError("a private r is released by one process: leave out torchrun")
-        if not self.plan.beforehand:
-            raise RequestError("without privacy noise nothing is released privately: take r from public data")
         return redistribution.private_vulnerability(
             given.model,
             first_map.name,

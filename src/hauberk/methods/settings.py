@@ -39,8 +39,21 @@ SPECIAL_SETTINGS = (
     "transformed_records",
     "training_attack_steps",
     "training_attack_size",
+    "adversarial_weight",
+    "test_divisor",
 )
 """Settings that only some methods read; the catalogue says which."""
+_POSITIVE = (
+    "sigma",
+    "inflation",
+    "robust_epsilon",
+    "robust_size",
+    "denoiser_width",
+    "public_epochs",
+    "transformed_records",
+    "training_attack_steps",
+    "training_attack_size",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +90,9 @@ class TrainSettings:
     stability: float = 1.0
     transformed_records: int = 1
     training_attack_steps: int = 10
-    training_attack_size: float = 0.1
+    training_attack_size: float | None = None
+    adversarial_weight: float = 1.0
+    test_divisor: float = 2.0
     views: int = 1
     epochs: float = 20.0
     batch: int = 1024
@@ -108,18 +123,14 @@ class TrainSettings:
         if self.redistribution not in REDISTRIBUTIONS:
             choices = ", ".join(REDISTRIBUTIONS)
             raise RequestError(f"redistribution must be one of {choices}, got {self.redistribution!r}")
-        for name in (
-            "inflation",
-            "robust_epsilon",
-            "robust_size",
-            "denoiser_width",
-            "public_epochs",
-            "training_attack_steps",
-            "training_attack_size",
-        ):
+        for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise RequestError(f"{name} must be positive, got {value:g}")
+        if self.adversarial_weight < 0 or not math.isfinite(self.adversarial_weight):
+            raise RequestError(f"adversarial_weight must not be negative, got {self.adversarial_weight:g}")
+        if not 1 <= self.test_divisor < math.inf:
+            raise RequestError(f"test_divisor must be at least 1, got {self.test_divisor:g}")
         if self.robust_delta is not None and not 0 < self.robust_delta < 0.48:
             raise RequestError(f"robust_delta must lie between 0 and 0.48, got {self.robust_delta:g}")
         if not 0 <= self.stability < math.inf:

@@ -33,6 +33,8 @@ from hauberk.methods.noise_layer import NoiseLayerMethod
 from hauberk.methods.settings import TrainSettings
 from hauberk.training import LayerNoiseViews, NoiseAfter, RecordViews
 
+ATTACK_SIZE = 0.2
+"""Of the training attacks, at most (l_inf); twice the size that is usually tested on MNIST."""
 LAYER_SHARE = 0.1
 """Noise after the first map over the noise at the input, both in units of what they are added to: enough to
 have a say in the certificate, little enough to leave the accuracy to the input noise."""
@@ -53,7 +55,7 @@ class StoBatch(NoiseLayerMethod):
         sigma: float,
         layer_sigma: float | None = None,
         attack_steps: int = 10,
-        attack_size: float = 0.1,
+        attack_size: float = ATTACK_SIZE,
         **settings: Any,
     ) -> None:
         if not 0 < sigma < float("inf"):
@@ -91,6 +93,6 @@ class StoBatch(NoiseLayerMethod):
             plan=plan,
             sigma=settings.input_sigma,
             attack_steps=settings.training_attack_steps,
-            attack_size=settings.training_attack_size,
+            attack_size=settings.training_attack_size or ATTACK_SIZE,
             **settings.common(),
         )

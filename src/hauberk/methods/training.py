@@ -77,6 +77,7 @@ def cut_to_size(split: Split, size: str) -> tuple[Split, tuple[str, ...]]:
         split = replace(split, test=split.test.first(largest_test))
     if split.public is not None and (most := LARGEST_PUBLIC[size]) is not None:
         split = replace(split, public=split.public.first(most))
+        notes = (*notes, f"Size {size}: {len(split.public or ())} of the public records were used.")
     if largest is None or split.records <= largest:
         return split, notes
     note = (
@@ -100,7 +101,7 @@ def prepare(
     data, size = given.get("data", "digits"), given.get("size", "full")
     method, variant = given.get("method", "private-smoothing"), given.get("variant", "sound")
     row = find_method(method, variant)
-    _refuse_unread(row, given)
+    _refuse_unread(row, str(variant), given)
     path = root / (name or f"{method}-{Path(str(data)).stem}")
     # the folder is the leader's business: by the time that another process looks it may have been made
     folder = RunFolder.check_free(path, force=force) if ranks.leader else RunFolder(path)
@@ -121,7 +122,9 @@ def prepare(
     split, cut_notes = cut_to_size(split, size) if size in LARGEST else (split, ())
     notes += cut_notes
     basis = preset(str(data), size, records=split.records, image=len(split.train.shape) == 3)
-    settings = merge_settings({**basis, **row.settings}, config, options, {"public_data": public})
+    settings = merge_settings(
+        {**basis, **row.defaults(str(variant))}, config, options, {"public_data": public}
+    )
     # calibrated once, so that all processes have it to the last digit
     content = json.dumps(asdict(row.plan(settings, records=split.records))) if ranks.leader else ""
     plan = from_json(PrivacyPlan, json.loads(ranks.text_from_leader(content)), where="plan")
@@ -131,19 +134,33 @@ def prepare(
             f"delta {plan.delta:g} is not below 1/records: it would allow publishing a whole record.",
         )
     method = build_method(settings, split, plan, ranks)
+    method.check(split.public, shape=split.train.shape)
+    notes = (*notes, *method.remarks)
     return Prepared(settings=settings, split=split, method=method, folder=folder, notes=notes)
 
 
-def _refuse_unread(row: MethodRow, given: Mapping[str, Any]) -> None:
+def _refuse_unread(row: MethodRow, variant: str, given: Mapping[str, Any]) -> None:
     """A setting that the method would not look at is a misunderstanding."""
-    for name in SPECIAL_SETTINGS:
-        if name in given and name not in row.reads:
-            raise RequestError(f"{row.name} does not use --{name.replace('_', '-')}: leave it out")
-    if not row.clips and any(name in given for name in ("clip", "clipping")):
-        raise RequestError(f"{row.name} clips no gradients: leave out --clip and --clipping")
-    if not row.private and any(given.get(name) for name in ("epsilon", "noise_multiplier", "no_privacy")):
+    unread = {name for name in SPECIAL_SETTINGS if name not in row.reads} | row.unread.get(variant, set())
+    unread |= set() if row.clips else {"clip", "clipping"}
+    denoised = {**row.settings, **given}.get("denoised", False)
+    if not denoised:
+        unread |= {"classifier", "denoiser_width", "public_epochs"}
+    if given.get("classifier") is not None:
+        unread.add("public_epochs")
+    if "sigma" in given:
+        unread |= {"robust_epsilon", "robust_delta", "robust_size"}
+    for name in given:
+        if name in unread:
+            said = f"--variant {variant}" if name in row.unread.get(variant, ()) else "these settings"
+            raise RequestError(
+                f"{row.name} with {said} does not use --{name.replace('_', '-')}: leave it out"
+            )
+    if not row.private and any(
+        name in given for name in ("epsilon", "noise_multiplier", "no_privacy", "delta")
+    ):
         raise RequestError(
-            f"{row.name} does not protect its training records: leave out every word of privacy"
+            f"{row.name} does not protect its training records: leave out all privacy settings"
         )
 
 
@@ -297,7 +314,7 @@ def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = 
         ledger=folder.read_events(),
         model=method.model,
         classes=config["classes"],
-        noise=method.noise_layers(folder.read_constants()),
+        noise=method.noise_layers(folder.read_constants(method.released_constants)),
         published_radius=method.published_radius,
         curve=folder.read_metrics(),
         seed=settings.seed,

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from hauberk.accounting import Event, PrivacyPlan, UnprotectedEvent
 from hauberk.certify import NoiseLayers
+from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.gradients import ClippedSum, RecordLoss, ScoreLoss
 from hauberk.methods.base import Constants, Given, Method
@@ -82,6 +83,9 @@ class TransDenoiser(Method):
     @property
     def unprovable(self) -> str | None:
         return UNPROVEN if self.variant == "paper" else super().unprovable
+
+    def check(self, public: Dataset | None, *, shape: tuple[int, ...]) -> None:
+        self.frozen.check(self.model, public)
 
     def settle(self, given: Given) -> Constants:
         return self.frozen.settle(given)
@@ -179,6 +183,8 @@ class PublishedNoise:
     negative cases get xi_up. The credit is computed from ``records`` of the non-negative cases, which
     under-states it.
     """
+
+    looks_at_records = True
 
     def __init__(self, trainer: PrivateTrainer, *, sigma: float, records: int) -> None:
         self._trainer, self._sigma, self._records = trainer, sigma, records

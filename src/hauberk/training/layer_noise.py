@@ -8,7 +8,7 @@ nobody else's. As an input of the network it needs nothing of the gradient engin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,7 @@ class LayerNoiseViews:
     """
 
     at_input: float
-    after_layer: float | Tensor
+    after_layer: float | Tensor = field(repr=False)  # several processes compare settings, then share this
     shape: tuple[int, ...]
     views: int
 
@@ -75,7 +75,7 @@ class LayerNoiseViews:
 class SharedNoiseViews:
     """Each record once, with one and the same ``noise`` after a layer for all records and all steps (000)."""
 
-    noise: Tensor
+    noise: Tensor = field(repr=False)
 
     def __call__(self, x: Tensor, *, records: Tensor, step: int, key: Key) -> tuple[Tensor, Tensor]:
         noise = self.noise.to(x)

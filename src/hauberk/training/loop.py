@@ -35,7 +35,7 @@ from hauberk.randomness import Key, Randomness
 from hauberk.training.distribution import ProcessLost, Ranks
 from hauberk.training.noise import StepNoise, SumNoise
 from hauberk.training.optimisation import AveragedWeights, Optimisation, ScheduledOptimizer
-from hauberk.training.sampling import PoissonSampler
+from hauberk.training.sampling import PoissonSampler, Sampler
 from hauberk.training.shaping import Shaping
 from hauberk.training.views import RecordViews
 
@@ -112,7 +112,7 @@ class PrivateTrainer:
         nobody = torch.zeros(1, dtype=torch.int64, device=self._device)
         self._gradients.prepare(views(blank, records=nobody, step=0, key=(0, 0)))
         self.noise: StepNoise = SumNoise(plan, self.clipping, randomness)
-        self._sampler = PoissonSampler(plan, held=len(x), randomness=randomness, ranks=self.ranks)
+        self.sampler: Sampler = PoissonSampler(plan, held=len(x), randomness=randomness, ranks=self.ranks)
         self.optimizer = ScheduledOptimizer(optimisation, model, steps=plan.steps)
         self.average = AveragedWeights(trainable(model), optimisation.averaging)
         self._view_key: Key | None = None  # known once the processes have gathered
@@ -121,7 +121,7 @@ class PrivateTrainer:
     def _clipped_sum(self) -> ClippedSum:
         """Of this process's records."""
         self._gather()
-        self._rows = self._sampler.sample(self.step)
+        self._rows = self.sampler.sample(self.step)
         return self._sum_over(self._rows, self._gradients)
 
     def sampled(self) -> tuple[Tensor, Views, Tensor]:
@@ -207,7 +207,7 @@ class PrivateTrainer:
         """The key of the view noise; the first call brings all processes to the leader's state."""
         if self._view_key is None:
             if self.ranks.count > 1:
-                if not isinstance(self.noise, SumNoise):  # it may look at records, and here it sees a part
+                if self.noise.looks_at_records:  # and here it sees a part of them
                     raise RequestError("this published variant trains in one process: leave out torchrun")
                 self.ranks.check_same(self._settings())
                 self._follow_leader()

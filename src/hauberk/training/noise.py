@@ -36,6 +36,8 @@ class Released:
 class StepNoise(Protocol):
     """What `PrivateTrainer` asks of a noise."""
 
+    looks_at_records: bool  # one that does needs all of them in one process
+
     def events(self, steps: int) -> tuple[Event, ...]:
         """What ``steps`` steps release, known before the first of them runs."""
 
@@ -56,6 +58,8 @@ class SumNoise:
     clipping also releases a count from the same sample, the gradient's noise is raised so that both together
     are that one release.
     """
+
+    looks_at_records = False
 
     def __init__(self, plan: PrivacyPlan, clipping: Clipping, randomness: Randomness) -> None:
         self._plan, self._clipping, self._randomness = plan, clipping, randomness

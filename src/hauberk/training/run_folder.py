@@ -12,6 +12,7 @@ that went on with the same one would forget each other's events.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable
@@ -165,9 +166,14 @@ class RunFolder:
         if constants:
             write_tensors(self.path / "noise.safetensors", constants)
 
-    def read_constants(self) -> dict[str, Tensor]:
-        path = self.path / "noise.safetensors"
-        return read_tensors(path) if path.exists() else {}
+    def read_constants(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Those ``names``; a file without one of them is refused, and none is needed where none is asked."""
+        path, wanted = self.path / "noise.safetensors", tuple(names)
+        found = read_tensors(path) if wanted else {}
+        for name in wanted:
+            if name not in found:
+                raise RequestError(f"{path} lacks {name!r}: it belongs to another method")
+        return {name: found[name] for name in wanted}
 
     @property
     def trained(self) -> bool:
@@ -196,7 +202,10 @@ class RunFolder:
 
     def write_diagnostics(self, rows: Iterable[dict[str, float]]) -> None:
         """Numbers computed from training records without noise: for the data's owner only."""
-        write_text(self.private / "diagnostics.jsonl", _lines(rows))
+        finite = [
+            {name: value if math.isfinite(value) else None for name, value in row.items()} for row in rows
+        ]
+        write_text(self.private / "diagnostics.jsonl", _lines(finite))
 
     def read_diagnostics(self) -> list[dict[str, float]]:
         """Nothing if they are damaged: nobody's guarantee depends on them."""

@@ -10,11 +10,34 @@ together: the coins are independent, whoever tosses them.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from torch import Tensor
 
 from hauberk.accounting import PrivacyPlan
 from hauberk.randomness import Randomness
 from hauberk.training.distribution import Ranks
+
+
+class Sampler(Protocol):
+    """What `PrivateTrainer` asks of a sampler."""
+
+    def sample(self, step: int) -> Tensor:
+        """Rows of the held records that are in this step's sample."""
+
+
+class FixedBatches:
+    """A fixed partition of the records, one batch per step in turns, the same in every epoch (003 Alg. 1).
+
+    ``order`` are the places of the held records in a shuffled list of all. Nothing is amplified by such
+    sampling: for published variants only.
+    """
+
+    def __init__(self, order: Tensor, batches: int) -> None:
+        self._order, self._batches = order, batches
+
+    def sample(self, step: int) -> Tensor:
+        return (self._order % self._batches == step % self._batches).nonzero().squeeze(1).cpu()
 
 
 class PoissonSampler:
