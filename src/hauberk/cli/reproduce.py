@@ -12,6 +12,7 @@ from hauberk.cli.screen import output, print_json, progress_bars
 from hauberk.cli.train import RUNS, Size
 from hauberk.errors import RequestError
 from hauberk.experiments import EXPERIMENTS, Result, to_json, write
+from hauberk.experiments.parts import kept_in
 from hauberk.report.rounding import at_least, at_most
 
 _MOST_ROWS = 20  # of a table on the screen; all of them are in the file
@@ -28,14 +29,18 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Where chance is involved (networks, data).")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Make a figure or table of the papers anew: a picture, its numbers beside it, and a table here."""
+    """Make a figure or table of the papers anew: a picture, its numbers beside it, and a table here.
+
+    Long ones keep their finished parts: after an interruption the same command goes on with them.
+    """
     if name not in EXPERIMENTS:
         raise RequestError(f"there is no experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
     experiment = EXPERIMENTS[name]
-    with progress_bars() as progress:
+    folder = out or RUNS / "reproduce" / name
+    with kept_in(folder / "parts"), progress_bars() as progress:
         result = experiment.run(size.value, seed, progress)
-    content = to_json(name, experiment, result, size=size.value, seed=seed)
-    picture, numbers = write(out or RUNS / "reproduce" / name, name, content, result)
+        content = to_json(name, experiment, result, size=size.value, seed=seed)
+        picture, numbers = write(folder, name, content, result)
     if as_json:
         print_json(content | {"picture": str(picture), "numbers": str(numbers)})
         return

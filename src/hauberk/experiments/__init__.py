@@ -18,6 +18,10 @@ from hauberk.experiments import (
     hgm_figure_1,
     hgm_figures,
     secure_sgd_figures,
+    stobatch_figures,
+    stobatch_scaling,
+    stobatch_strong,
+    transdenoiser_figures,
     utility_subspace,
 )
 from hauberk.experiments.result import Experiment, Result, Size, to_json, write
@@ -38,6 +42,26 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             source="000 Figs. 4 and 5",
             summary="accuracy under attack against epsilon, and four certificates on the same votes",
             run=secure_sgd_figures.run,
+        ),
+        "stobatch-figures": Experiment(
+            source="003 Figs. 2-7",
+            summary="StoBatch beside its rivals: attacked in two ways, certified as claimed and as proven",
+            run=stobatch_figures.run,
+        ),
+        "stobatch-strong": Experiment(
+            source="003 Figs. 8 and 9",
+            summary="StoBatch beside Secure-SGD under attacks of up to 2,000 steps",
+            run=stobatch_strong.run,
+        ),
+        "stobatch-scaling": Experiment(
+            source="003 section 4, scalability",
+            summary="seconds per epoch against trainers and attack steps, batch by batch and distributed",
+            run=stobatch_scaling.run,
+        ),
+        "transdenoiser-figures": Experiment(
+            source="004 Figs. 6.2-6.4 and 9",
+            summary="TransDenoiser beside its ablations and Secure-SGD: certified and attacked accuracy",
+            run=transdenoiser_figures.run,
         ),
         "conv-gain": Experiment(
             source="000 Eq. 6, 003 section 3.4",

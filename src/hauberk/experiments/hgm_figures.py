@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from hauberk.certify import Norm
 from hauberk.errors import RequestError
+from hauberk.experiments.parts import remembered
 from hauberk.experiments.pictures import CLAIMED, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.experiments.trained_runs import ALPHA, FigureRun, count_votes, joint_gain, share_at, trained_run
@@ -108,6 +110,15 @@ class Curve:
     claimed_gain: float
     joint_gain: float
 
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "claimed": self.claimed.tolist(), "proven": self.proven.tolist()}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Curve:
+        return cls(
+            **{**content, "claimed": np.array(content["claimed"]), "proven": np.array(content["proven"])}
+        )
+
     def rows(self) -> Iterator[tuple[Cell, ...]]:
         for mu in RADII[self.norm]:
             yield (
@@ -144,21 +155,33 @@ def _curves(setting: Setting, size: Size, seed: int, progress: Progress) -> list
     curves: list[Curve] = []
     for done, (own_seed, (method, variant)) in enumerate(cases):
         progress(f"{setting.data} runs", done, len(cases))
-        trained = trained_run(
-            method,
-            variant,
-            data=setting.data,
-            size=size,
-            seed=own_seed,
-            progress=progress,
-            model=setting.model,
-            batch=setting.batch,
-            epochs=setting.epochs,
-            robust_epsilon=setting.robust_epsilon if method == "hgm-pixeldp" else None,
+        about: dict[str, Any] = {"method": method, "variant": variant, "seed": own_seed}
+        found = remembered(
+            {"figure": "hgm-figures", "size": size, **asdict(setting), **about},
+            partial(_case, setting, size, progress=progress, **about),
         )
-        curves += _certified(trained, setting, progress)
+        curves += [Curve.from_json(each) for each in found]
     progress(f"{setting.data} runs", len(cases), len(cases))
     return curves
+
+
+def _case(
+    setting: Setting, size: Size, *, method: str, variant: str, seed: int, progress: Progress
+) -> list[dict[str, Any]]:
+    """One run, certified in every norm, as JSON."""
+    trained = trained_run(
+        method,
+        variant,
+        data=setting.data,
+        size=size,
+        seed=seed,
+        progress=progress,
+        model=setting.model,
+        batch=setting.batch,
+        epochs=setting.epochs,
+        robust_epsilon=setting.robust_epsilon if method == "hgm-pixeldp" else None,
+    )
+    return [curve.to_json() for curve in _certified(trained, setting, progress)]
 
 
 def _certified(trained: FigureRun, setting: Setting, progress: Progress) -> Iterator[Curve]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from hauberk.attacks import Attack, build_attack
 from hauberk.errors import RequestError
+from hauberk.experiments.parts import remembered
 from hauberk.experiments.pictures import CLAIMED, OBSERVED, OTHER, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.experiments.trained_runs import ALPHA, FigureRun, count_votes, joint_gain, share_at, trained_run
@@ -220,32 +222,66 @@ def _panels(setting: Setting, size: Size, seed: int, progress: Progress) -> Pane
     cases = list(product(range(seed, seed + setting.seeds), setting.epsilons, CASES))
     for done, (own_seed, epsilon, (method, variant)) in enumerate(cases):
         progress(f"{setting.data} runs", done, len(cases))
-        trained = trained_run(
-            method,
-            variant,
-            data=setting.data,
-            size=size,
-            seed=own_seed,
-            progress=progress,
-            model=setting.model,
-            batch=setting.batch,
-            epochs=setting.epochs,
-            epsilon=epsilon,
-            robust_epsilon=setting.robust_epsilon if method.startswith("secure-sgd") else None,
+        shown = (own_seed, epsilon, (method, variant)) == (seed, setting.epsilons[-1], CASES[0])
+        about: dict[str, Any] = {
+            "method": method,
+            "variant": variant,
+            "seed": own_seed,
+            "epsilon": epsilon,
+        }
+        found = remembered(
+            {"figure": "secure-sgd-figures", "size": size, **asdict(setting), **about, "certified": shown},
+            partial(_case, setting, size, certify=shown, progress=progress, **about),
         )
-        attacked.append(_attacked(trained, setting, epsilon, progress))
-        if (own_seed, epsilon, (method, variant)) == (seed, setting.epsilons[-1], CASES[0]):
-            certified, gains = _certified(trained, setting, progress)
+        rows = tuple(AttackRow(**row) for row in found["rows"])
+        attacked.append(Attacked(data=setting.data, proven=found["proven"], found=rows, **about))
+        if shown:
+            certified = {name: np.array(radii) for name, radii in found["certified"].items()}
+            gains = found["gains"]
     progress(f"{setting.data} runs", len(cases), len(cases))
     return Panels(setting=setting, attacked=tuple(attacked), certified=certified, gains=gains)
 
 
-def _attacked(trained: FigureRun, setting: Setting, epsilon: float, progress: Progress) -> Attacked:
-    run = trained.run
+def _case(
+    setting: Setting,
+    size: Size,
+    *,
+    method: str,
+    variant: str,
+    seed: int,
+    epsilon: float,
+    certify: bool,
+    progress: Progress,
+) -> dict[str, Any]:
+    """One run, attacked and, if asked for, certified, as JSON."""
+    trained = trained_run(
+        method,
+        variant,
+        data=setting.data,
+        size=size,
+        seed=seed,
+        progress=progress,
+        model=setting.model,
+        batch=setting.batch,
+        epochs=setting.epochs,
+        epsilon=epsilon,
+        robust_epsilon=setting.robust_epsilon if method.startswith("secure-sgd") else None,
+    )
+    rows = [vars(row) for row in _attacked(trained, setting, progress)]
+    radii, gains = _certified(trained, setting, progress) if certify else ({}, {})
+    return {
+        "proven": trained.proven,
+        "rows": rows,
+        "certified": {name: each.tolist() for name, each in radii.items()},
+        "gains": gains,
+    }
+
+
+def _attacked(trained: FigureRun, setting: Setting, progress: Progress) -> list[AttackRow]:
     built = {name: _attack(name, setting) for name in ATTACKS}
     short = {attack.name: name for name, attack in built.items()}
     found = attack_run(
-        run,
+        trained.run,
         trained.test,
         attacks=list(built.values()),
         norm="linf",
@@ -254,18 +290,7 @@ def _attacked(trained: FigureRun, setting: Setting, epsilon: float, progress: Pr
         samples=setting.samples,
         progress=progress,
     )
-    rows = tuple(
-        AttackRow(**{**vars(row), "attack": short.get(row.attack, row.attack)}) for row in found.table.rows
-    )
-    return Attacked(
-        data=setting.data,
-        method=run.method,
-        variant=run.variant,
-        epsilon=epsilon,
-        proven=trained.proven,
-        seed=run.seed,
-        found=rows,
-    )
+    return [replace(row, attack=short.get(row.attack, row.attack)) for row in found.table.rows]
 
 
 def _attack(name: str, setting: Setting) -> Attack:

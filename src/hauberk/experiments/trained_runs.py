@@ -50,6 +50,10 @@ class FigureRun:
         return noise if isinstance(noise, float) else float(noise.double().square().mean().sqrt())
 
 
+_MEMORY = "20GB"
+"""Of a step, so that several figures can share a device; it changes no result."""
+
+
 def trained_run(
     method: str, variant: str, *, data: str, size: str, seed: int, progress: Progress, **changes: Any
 ) -> FigureRun:
@@ -63,7 +67,8 @@ def trained_run(
     split = _split(data, size, public)
     basis = preset(data, size, records=split.records, image=len(split.train.shape) == 3)
     named = {"method": method, "variant": variant, "seed": seed, "noise_seed": seed, "public_data": public}
-    settings = merge_settings({**basis, "views": 1, **row.settings}, named, changes)
+    usual = {**basis, "views": 1, "memory": _MEMORY, **row.defaults(variant)}
+    settings = merge_settings(usual, named, changes)
     plan = row.plan(settings, records=split.records)
     run = build_method(settings, split, plan).fit(split.train, public=split.public, progress=progress)
     proven = None if run.unprovable else proven_epsilon_of(run.ledger.events, settings.delta)

@@ -12,23 +12,29 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hauberk.data import Split
 from hauberk.data.public import default_public
 from hauberk.experiments.generators import proven_epsilon_of
+from hauberk.experiments.parts import remembered
 from hauberk.experiments.pictures import CLAIMED, OBSERVED, OTHER, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.files import write_tensors
 from hauberk.methods.attack_runs import attack_run
+from hauberk.methods.base import Given
 from hauberk.methods.catalogue import find_method
+from hauberk.methods.frozen_classifier import FrozenClassifier
 from hauberk.methods.presets import preset
 from hauberk.methods.run import Run, base_accuracy, spread
 from hauberk.methods.settings import TrainSettings, merge_settings
-from hauberk.methods.training import build_method, load_split
-from hauberk.progress import Progress
+from hauberk.methods.training import build_method, build_model, load_split
+from hauberk.progress import Progress, silent
+from hauberk.randomness import choose_randomness
+from hauberk.training.distribution import Ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,7 +146,7 @@ SETTINGS: dict[Size, tuple[Setting, ...]] = {
             tested=300,
             samples=500,
             attacked=100,
-            train={"batch": 1024, "epochs": 4.0, "public_epochs": 30},
+            train={"batch": 1024, "epochs": 2.0, "public_epochs": 30},
         ),
     ),
 }
@@ -177,7 +183,7 @@ def run_for(
     """The rows of one data set, and the accuracy of each seed's public classifier."""
     rows: list[tuple[Cell, ...]] = []
     accuracies: list[float] = []
-    trained = [
+    cases = [
         (case, epsilon, seed + number)
         for number in range(setting.seeds)
         for case in CASES
@@ -185,28 +191,74 @@ def run_for(
         if epsilon == _CLAIMED or case.over_epsilon
     ]
     with tempfile.TemporaryDirectory() as folder:
-        classifiers: dict[int, Path] = {}
-        for done, (case, epsilon, own_seed) in enumerate(trained, start=1):
-            settings = _settings(
-                case, setting, size, seed=own_seed, epsilon=epsilon, classifier=classifiers.get(own_seed)
+        classifiers = _Classifiers(setting, size, Path(folder))
+        for done, (case, epsilon, own_seed) in enumerate(cases, start=1):
+            about = {"case": case.name, "epsilon": epsilon, "seed": own_seed}
+            found = remembered(
+                {"figure": "transdenoiser-figures", "size": size, **asdict(setting), **about},
+                partial(_case, case, setting, size, seed=own_seed, epsilon=epsilon, classifiers=classifiers),
             )
-            finished, split = _trained(settings)
-            if own_seed not in classifiers:
-                classifier = finished.model.get_submodule("classifier")
-                classifiers[own_seed] = Path(folder) / f"{own_seed}.safetensors"
-                weights = {name: each.cpu() for name, each in classifier.state_dict().items()}
-                write_tensors(classifiers[own_seed], weights)
-                accuracies.append(base_accuracy(classifier, split.test))
-            proven = proven_epsilon_of(finished.ledger.events, settings.delta) if case.private else None
-            about = (setting.data, case.name, epsilon if case.private else None, proven, own_seed)
-            measured = _measured(finished, split, setting, everything=epsilon == _CLAIMED)
-            rows += [(*about, *each) for each in measured]
-            progress(f"{setting.data}: {case.name}", done, len(trained))
+            claimed = epsilon if case.private else None
+            rows += [
+                (setting.data, case.name, claimed, found["proven"], own_seed, *each) for each in found["rows"]
+            ]
+            if found["classifier_accuracy"] is not None and case is CASES[0] and epsilon == _CLAIMED:
+                accuracies.append(found["classifier_accuracy"])
+            progress(f"{setting.data}: {case.name}", done, len(cases))
     return rows, accuracies
 
 
+class _Classifiers:
+    """Each seed's public classifier, trained when it is first asked for."""
+
+    def __init__(self, setting: Setting, size: Size, folder: Path) -> None:
+        self._setting, self._size, self._folder = setting, size, folder
+
+    def weights(self, seed: int) -> Path:
+        path = self._folder / f"{seed}.safetensors"
+        if not path.exists():
+            settings = _settings(CASES[0], self._setting, self._size, seed=seed, epsilon=_CLAIMED)
+            split = load_split(settings)
+            frozen = FrozenClassifier.from_settings(settings)
+            assert frozen is not None
+            given = Given(
+                model=build_model(settings, split),
+                private=split.train,
+                public=split.public,
+                randomness=choose_randomness(seed),
+                ranks=Ranks.alone(),
+                progress=silent,
+            )
+            settled = frozen.settle(given)
+            weights = {name.removeprefix("classifier/"): each.cpu() for name, each in settled.items()}
+            write_tensors(path, weights)
+        return path
+
+
+def _case(
+    case: Case, setting: Setting, size: Size, *, seed: int, epsilon: float, classifiers: _Classifiers
+) -> dict[str, Any]:
+    """One run with everything that is measured of it, as JSON."""
+    settings = _settings(case, setting, size, seed=seed, epsilon=epsilon, classifiers=classifiers)
+    finished, split = _trained(settings)
+    accuracy = None
+    if settings.denoised:
+        accuracy = base_accuracy(finished.model.get_submodule("classifier"), split.test)
+    return {
+        "proven": proven_epsilon_of(finished.ledger.events, settings.delta) if case.private else None,
+        "rows": list(_measured(finished, split, setting, everything=epsilon == _CLAIMED)),
+        "classifier_accuracy": accuracy,
+    }
+
+
 def _settings(
-    case: Case, setting: Setting, size: Size, *, seed: int, epsilon: float, classifier: Path | None
+    case: Case,
+    setting: Setting,
+    size: Size,
+    *,
+    seed: int,
+    epsilon: float,
+    classifiers: _Classifiers | None = None,
 ) -> TrainSettings:
     row = find_method(case.method, case.variant)
     network = setting.network
@@ -222,14 +274,15 @@ def _settings(
         "seed": seed,
         "noise_seed": seed,
         "delta": 1e-5,
+        "memory": "20GB",
         **setting.train,
-        **row.settings,
+        **row.defaults(case.variant),
         **case.settings,
     }
     if case.private:
         chosen["epsilon"] = epsilon
-    if chosen.get("denoised") and classifier is not None:
-        chosen["classifier"] = str(classifier)
+    if chosen.get("denoised") and classifiers is not None:
+        chosen["classifier"] = str(classifiers.weights(seed))
     basis = preset(setting.data, size, records=_split(setting, size).records, image=True)
     return merge_settings(basis, chosen)
 

@@ -96,7 +96,7 @@ PROVEN_BY_PLD = "(epsilon, delta) for one record by PLD"
 TIGHT_RADIUS = "tight l2 radius with error alpha per input"
 _LAYER = frozenset({"sigma", "views", "robust_epsilon", "robust_delta", "robust_size"})
 _DENOISED = frozenset({"denoised", "denoiser_width", "classifier", "public_data", "public_epochs"})
-_UNCLIPPED = {"optimizer": "adam", "lr": 2e-3, "views": 1}
+_UNCLIPPED = {"optimizer": "adam", "lr": 5e-4, "views": 1}
 METHODS: dict[str, MethodRow] = {
     row.name: row
     for row in (
