@@ -219,3 +219,20 @@ def test_what_a_method_lacks_costs_one_sentence(
     assert done.err.strip().count("\n") == 0
     assert "Traceback" not in done.err
     assert not Path("runs").exists()
+
+
+EVERY = [(name, variant) for name, row in METHODS.items() for variant in row.variants]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "variant"), EVERY, ids=[f"{one} {two}" for one, two in EVERY])
+def test_every_method_trains_in_its_quick_size(
+    hauberk: Run, workplace: Path, method: str, variant: str
+) -> None:
+    """About a minute each on two cores; what is measured is whether it ends in a whole card."""
+    done = hauberk("train", "--method", method, "--variant", variant, "--quick", "--name", "one", "--json")
+    assert done.code == 0, done.err
+    card = json.loads(done.out)
+    assert (card["robustness"]["proven"] is not None) == METHODS[method].certifies
+    assert card["privacy"]["proven"] is not None or card["privacy"]["reason"]
+    assert card["utility"]["tested"] > 0

@@ -22,11 +22,15 @@ def test_without_a_folder_everything_is_computed() -> None:
     assert remembered({"seed": 0}, compute) == [0.1, 2]
 
 
+def _interrupted_after(compute: Counted) -> None:
+    assert remembered({"seed": 0}, compute) == [0.1, 1]
+    raise KeyboardInterrupt
+
+
 def test_what_was_finished_before_an_interruption_is_not_computed_again(tmp_path: Path) -> None:
     compute, folder = Counted(), tmp_path / "new" / "parts"
     with pytest.raises(KeyboardInterrupt), kept_in(folder):
-        assert remembered({"seed": 0}, compute) == [0.1, 1]
-        raise KeyboardInterrupt
+        _interrupted_after(compute)
     with kept_in(folder):
         assert remembered({"seed": 0}, compute) == [0.1, 1]
         assert remembered({"seed": 1}, compute) == [0.1, 2]
@@ -36,9 +40,9 @@ def test_what_was_finished_before_an_interruption_is_not_computed_again(tmp_path
 
 def test_a_part_that_failed_is_computed_again(tmp_path: Path) -> None:
     def fails() -> object:
-        raise ValueError
+        raise ValueError("no number")
 
-    with pytest.raises(ValueError), kept_in(tmp_path / "parts"):
+    with pytest.raises(ValueError, match="no number"), kept_in(tmp_path / "parts"):
         remembered({"seed": 0}, fails)
     with kept_in(tmp_path / "parts"):
         assert remembered({"seed": 0}, Counted()) == [0.1, 1]
