@@ -41,7 +41,7 @@ def settings(name: str, variant: str, **changes: object) -> TrainSettings:
             "lr": 0.5,
             "model": "mlp",
             "public_epochs": 1,
-            **METHODS[name].defaults(variant),
+            **METHODS[name].defaults(variant, records=64),
             **changes,
         }
     )

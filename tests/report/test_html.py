@@ -330,10 +330,10 @@ def test_a_break_inside_the_radius_is_marked(card: Card) -> None:
     assert "answer changed to 3, inside the radius" in Page(render(exhibits(card, strip=strip))).text
 
 
-def test_sizes_are_not_compared_with_radii_of_another_norm(card: Card) -> None:
-    page = Page(render(replace(card, robustness=replace(card.robustness, norm="linf"))))
-    assert "answer changed to 6" in page.text
-    assert "outside the radius" not in page.text
+def test_sizes_are_in_the_norm_of_the_radii(card: Card) -> None:
+    page = Page(render(replace(card, robustness=replace(card.robustness, norm="l1"))))
+    assert "answer changed to 6, outside the radius" in page.text
+    assert "in the same norm" in page.text
 
 
 def test_the_file_is_written_whole(card: Card, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Strip:
     radii: NDArray[np.float32]
     attempts: NDArray[np.float32]  # the attacked pictures, same shape as images
     attempt_predicted: NDArray[np.int64]
-    attempt_sizes: NDArray[np.float32]  # l2 distance of the attempt from the picture
+    attempt_sizes: NDArray[np.float32]  # distance of the attempt from the picture, in the card's norm
 
 
 @dataclass(frozen=True, kw_only=True)

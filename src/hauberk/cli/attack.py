@@ -72,7 +72,7 @@ def attack(
     and a section of the report.
 
     Without --radius: certified inputs just inside their own certified radius,
-    by l2 PGD. Updates the card's observed column; exit code 1 if a certified
+    by PGD in its norm. Updates the card's observed column; exit code 1 if a certified
     input was broken. As in: hauberk attack runs/demo --steps 100 --limit 300
 
     A smoothed classifier is attacked through its noise, and counts as broken

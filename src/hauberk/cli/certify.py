@@ -83,7 +83,8 @@ def certify_run(
     """Label, robust or not, and certified radius of every input, of test data or of a file.
 
     Test data: writes certificates.csv and certificates.json into the run.
-    Card and report follow if the question is theirs (l2, tight, fixed draws),
+    Card and report follow if the question is theirs (norm and certificate of
+    the card, fixed draws),
     without the attack's result until `hauberk attack` runs again.
 
     The same command goes on where it was interrupted, and
@@ -305,4 +306,8 @@ def _show_files(request: Certification, card: Card | None, csv: Path | None) -> 
     if card is not None:
         line(f"Report: {request.folder.report} (no attack on these certificates yet: hauberk attack)")
     elif request.test is not None:
-        line("The card is as it was: it holds sound l2 radii, tight, from a fixed number of votes, own seed.")
+        norm, certificate = request.run.card_radius
+        line(
+            f"The card is as it was: it holds sound {norm} radii, {certificate}, from a fixed number of "
+            "votes, own seed."
+        )

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from hauberk.accounting.json_form import from_json
+from hauberk.data import Split
 from hauberk.experiments.pictures import CLAIMED, OBSERVED, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.files import read_json, write_json
@@ -73,7 +75,7 @@ _SETTINGS: dict[Size, Setting] = {
         data="digits",
         size="quick",
         model="small-tanh-cnn",
-        batch=512,
+        batch=256,
         lots=3,
         attack_steps=(1, 10, 40),
         trainers=(1, 2),
@@ -90,6 +92,11 @@ _SETTINGS: dict[Size, Setting] = {
 }
 
 
+@lru_cache(maxsize=1)
+def _split(setting: Setting) -> Split:
+    return load_split(TrainSettings(data=setting.data, size=setting.size))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contender:
     """One way to train, and what it is asked to do."""
@@ -102,7 +109,7 @@ class Contender:
 
     def train(self, ranks: Ranks, progress: Progress = silent) -> Run:
         """Some steps; the weights are the same for every way, up to the order of sums."""
-        own, split = self.setting, load_split(TrainSettings(data=self.setting.data, size=self.setting.size))
+        own, split = self.setting, _split(self.setting)
         settings = TrainSettings(
             method="stobatch",
             data=own.data,
@@ -222,7 +229,7 @@ def _trainer(question: Path, answer: Path) -> None:
 
 
 def _result(setting: Setting, contenders: Sequence[Contender], seconds: Sequence[float]) -> Result:
-    records = load_split(TrainSettings(data=setting.data, size=setting.size)).records
+    records = _split(setting).records
     steps_of_an_epoch = -(-records // setting.batch)
     device = choose_device("auto").type
     slowest = {

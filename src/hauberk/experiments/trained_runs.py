@@ -67,7 +67,7 @@ def trained_run(
     split = _split(data, size, public)
     basis = preset(data, size, records=split.records, image=len(split.train.shape) == 3)
     named = {"method": method, "variant": variant, "seed": seed, "noise_seed": seed, "public_data": public}
-    usual = {**basis, "views": 1, "memory": _MEMORY, **row.defaults(variant)}
+    usual = {**basis, "views": 1, "memory": _MEMORY, **row.defaults(variant, records=split.records)}
     settings = merge_settings(usual, named, changes)
     plan = row.plan(settings, records=split.records)
     run = build_method(settings, split, plan).fit(split.train, public=split.public, progress=progress)

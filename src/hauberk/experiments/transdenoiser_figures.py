@@ -261,7 +261,7 @@ def _settings(
     classifiers: _Classifiers | None = None,
 ) -> TrainSettings:
     row = find_method(case.method, case.variant)
-    network = setting.network
+    network, records = setting.network, _split(setting, size).records
     if case.method == "secure-sgd" and not case.settings.get("denoised") and network == "wrn-16-4":
         network = "paper-cifar-cnn"  # the first map of a residual network has a way around it
     chosen: dict[str, Any] = {
@@ -276,14 +276,14 @@ def _settings(
         "delta": 1e-5,
         "memory": "20GB",
         **setting.train,
-        **row.defaults(case.variant),
+        **row.defaults(case.variant, records=records),
         **case.settings,
     }
     if case.private:
         chosen["epsilon"] = epsilon
     if chosen.get("denoised") and classifiers is not None:
         chosen["classifier"] = str(classifiers.weights(seed))
-    basis = preset(setting.data, size, records=_split(setting, size).records, image=True)
+    basis = preset(setting.data, size, records=records, image=True)
     return merge_settings(basis, chosen)
 
 

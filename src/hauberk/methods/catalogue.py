@@ -72,8 +72,12 @@ class MethodRow:
     sound_plan: Callable[..., PrivacyPlan] | None = None
     published_plan: Callable[..., PrivacyPlan] | None = None
 
-    def defaults(self, variant: str) -> dict[str, Any]:
-        return {**self.settings, **(self.paper_settings if variant == "paper" else {})}
+    def defaults(self, variant: str, *, records: int) -> dict[str, Any]:
+        """The method's own settings; a small data set gets smaller batches."""
+        own = {**self.settings, **(self.paper_settings if variant == "paper" else {})}
+        if "batch" in own:
+            own["batch"] = min(own["batch"], max(1, records // 8))
+        return own
 
     def plan(self, settings: TrainSettings, *, records: int) -> PrivacyPlan:
         if not self.private:
@@ -96,7 +100,7 @@ PROVEN_BY_PLD = "(epsilon, delta) for one record by PLD"
 TIGHT_RADIUS = "tight l2 radius with error alpha per input"
 _LAYER = frozenset({"sigma", "views", "robust_epsilon", "robust_delta", "robust_size"})
 _DENOISED = frozenset({"denoised", "denoiser_width", "classifier", "public_data", "public_epochs"})
-_UNCLIPPED = {"optimizer": "adam", "lr": 5e-4, "views": 1}
+_UNCLIPPED = {"optimizer": "adam", "lr": 5e-4, "batch": 128, "views": 1}
 METHODS: dict[str, MethodRow] = {
     row.name: row
     for row in (

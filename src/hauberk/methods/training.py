@@ -123,7 +123,10 @@ def prepare(
     notes += cut_notes
     basis = preset(str(data), size, records=split.records, image=len(split.train.shape) == 3)
     settings = merge_settings(
-        {**basis, **row.defaults(str(variant))}, config, options, {"public_data": public}
+        {**basis, **row.defaults(str(variant), records=split.records)},
+        config,
+        options,
+        {"public_data": public},
     )
     # calibrated once, so that all processes have it to the last digit
     content = json.dumps(asdict(row.plan(settings, records=split.records))) if ranks.leader else ""

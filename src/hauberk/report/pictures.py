@@ -95,8 +95,6 @@ def _outcome(card: Card, strip: Strip, index: int) -> tuple[str, bool]:
     if after == _ABSTAINED:
         return "abstains after the attack", False
     changed = f"answer changed to {class_name(card, after)}"
-    if card.robustness.norm != "l2":  # sizes are l2 distances
-        return changed, False
     if strip.attempt_sizes[index] < strip.radii[index]:
         return f"{changed}, inside the radius", True
     return f"{changed}, outside the radius", False
