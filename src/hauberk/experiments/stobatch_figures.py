@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,16 @@ from hauberk.experiments.stobatch_measures import (
     COLUMNS,
     DEPLOYED,
     PUBLISHED_WAY,
+    Accuracy,
     Measured,
+    Training,
     attacked,
     attacked_as_published,
     certified,
     mean_of,
-    trained_case,
+    measured_case,
 )
-from hauberk.experiments.trained_runs import ALPHA
+from hauberk.experiments.trained_runs import ALPHA, FigureRun
 from hauberk.methods.attack_records import WORST_CASE
 from hauberk.methods.catalogue import find_method
 from hauberk.progress import Progress
@@ -91,19 +94,14 @@ _COLOURS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Training):
     """How large the figures of one data set are. ``radii`` (linf) and ``steps`` are those of the attacks;
     over epsilon the figures show ``usual_radius``, over mu the largest epsilon."""
 
-    data: str
-    model: str
     epsilons: tuple[float, ...]
     radii: tuple[float, ...]
     usual_radius: float
     seeds: int
-    batch: int
-    epochs: float
-    training_attack_steps: int
     steps: int
     attacked: int
     samples: int  # per verdict
@@ -263,50 +261,39 @@ def _panels(setting: Setting, size: Size, seed: int, progress: Progress) -> Pane
         for own_seed, epsilon, case in product(seeds, setting.epsilons, CASES)
         if find_method(*case).private or epsilon == setting.epsilons[0]  # the others do not depend on it
     ]
-    for done, (own_seed, epsilon, (method, variant)) in enumerate(cases):
+    for done, (own_seed, epsilon, case) in enumerate(cases):
         progress(f"{setting.data} runs", done, len(cases))
-        trained = trained_case(
-            method,
-            variant,
-            data=setting.data,
+        measured += measured_case(
+            "stobatch-figures",
+            setting,
+            *case,
+            epsilon=epsilon,
             size=size,
             seed=own_seed,
+            measure=partial(_found, setting=setting, progress=progress),
             progress=progress,
-            model=setting.model,
-            batch=setting.batch,
-            epochs=setting.epochs,
-            epsilon=epsilon,
-            training_attack_steps=setting.training_attack_steps,
         )
-        shot: dict[str, Any] = {
-            "radii": setting.radii,
-            "inputs": setting.attacked,
-            "samples": setting.samples,
-            "progress": progress,
-        }
-        voted: dict[str, Any] = {
-            "inputs": setting.certified,
-            "samples": setting.certified_samples,
-            "progress": progress,
-        }
-        for found in (
-            *attacked(trained, setting.attacks(), **shot),
-            *attacked_as_published(trained, setting.attacks(), **shot),
-            *certified(trained, {"linf": setting.radii, "l2": L2_RADII}, **voted),
-        ):
-            measured.append(
-                Measured(
-                    data=setting.data,
-                    method=method,
-                    variant=variant,
-                    epsilon=epsilon if find_method(method, variant).private else None,
-                    proven=trained.proven,
-                    seed=own_seed,
-                    found=found,
-                )
-            )
     progress(f"{setting.data} runs", len(cases), len(cases))
     return Panels(setting=setting, measured=tuple(measured))
+
+
+def _found(trained: FigureRun, setting: Setting, progress: Progress) -> Iterator[Accuracy]:
+    for way in (attacked, attacked_as_published):
+        yield from way(
+            trained,
+            setting.attacks(),
+            radii=setting.radii,
+            inputs=setting.attacked,
+            samples=setting.samples,
+            progress=progress,
+        )
+    yield from certified(
+        trained,
+        {"linf": setting.radii, "l2": L2_RADII},
+        inputs=setting.certified,
+        samples=setting.certified_samples,
+        progress=progress,
+    )
 
 
 def _result(parts: Sequence[Panels]) -> Result:
@@ -336,6 +323,10 @@ def _result(parts: Sequence[Panels]) -> Result:
             "certified: share of right answers with at least this radius, by the method's own formula "
             "(claimed) and by what holds (proven), from the same votes on clean inputs; dp-sgd and adlm "
             "promise none.",
+            "Eq. 13 takes one feature map and more noise than is drawn, but adds the losses of both noises "
+            "where the smaller alone holds: its claim may lie on either side of the proof.",
+            "A run that is right on one input in ten, clean or not, gives all inputs the same answer: no "
+            "attack and no radius can change that.",
             "radius is for pixels in [0, 1], radius_of_003 the same perturbation for pixels in [-1, 1].",
             "epsilon is what a run is set to claim; proven is what the executed steps prove, and - that "
             "nothing can be proven; pixeldp protects nobody.",

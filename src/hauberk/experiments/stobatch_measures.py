@@ -6,8 +6,8 @@ code attacks: on the network without any noise, away from its own answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import Any
 
@@ -20,7 +20,8 @@ from hauberk.attacks.outcome import binomial_interval
 from hauberk.attacks.targets import generator
 from hauberk.certify import Norm
 from hauberk.data import Dataset
-from hauberk.experiments.result import Cell
+from hauberk.experiments.parts import remembered
+from hauberk.experiments.result import Cell, Size
 from hauberk.experiments.trained_runs import ALPHA, FigureRun, Votes, joint_gain, trained_run
 from hauberk.methods.attack_records import NO_ATTACK
 from hauberk.methods.attack_runs import attack_run
@@ -104,15 +105,67 @@ _FOUND = ("measure", "attack", "steps", "norm", "radius", "radius_of_003", "accu
 COLUMNS = (*_OWN, *_FOUND)
 
 
-def trained_case(
-    method: str, variant: str, *, epsilon: float, training_attack_steps: int, **settings: Any
-) -> FigureRun:
-    """`trained_run` without what the method has no use for."""
-    if find_method(method, variant).private:
-        settings["epsilon"] = epsilon
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What all runs of one data set have in common."""
+
+    data: str
+    model: str
+    batch: int
+    epochs: float
+    training_attack_steps: int  # of StoBatch
+
+
+def measured_case(
+    figure: str,
+    training: Training,
+    method: str,
+    variant: str,
+    *,
+    epsilon: float,
+    size: Size,
+    seed: int,
+    measure: Callable[[FigureRun], Iterable[Accuracy]],
+    progress: Progress,
+) -> list[Measured]:
+    """One run and what ``measure`` says of it, which depends on nothing but what else is passed in here.
+
+    Finished cases are kept where parts are kept (`hauberk.experiments.parts`).
+    """
+    row = find_method(method, variant)
+    changes: dict[str, Any] = {"epsilon": epsilon} if row.private else {}
     if method == "stobatch":
-        settings["training_attack_steps"] = training_attack_steps
-    return trained_run(method, variant, **settings)
+        changes["training_attack_steps"] = training.training_attack_steps
+
+    def computed() -> dict[str, Any]:
+        trained = trained_run(
+            method,
+            variant,
+            data=training.data,
+            size=size,
+            seed=seed,
+            progress=progress,
+            model=training.model,
+            batch=training.batch,
+            epochs=training.epochs,
+            **changes,
+        )
+        return {"proven": trained.proven, "found": [vars(each) for each in measure(trained)]}
+
+    about = {"figure": figure, "size": size, "method": method, "variant": variant, "seed": seed, **changes}
+    kept = remembered({**asdict(training), **about}, computed)
+    return [
+        Measured(
+            data=training.data,
+            method=method,
+            variant=variant,
+            epsilon=changes.get("epsilon"),
+            proven=kept["proven"],
+            seed=seed,
+            found=Accuracy(**each),
+        )
+        for each in kept["found"]
+    ]
 
 
 def mean_of(measured: Sequence[Measured], wanted: Callable[[Measured], bool]) -> float:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from hauberk.accounting.json_form import from_json
 from hauberk.data import Split
+from hauberk.experiments.parts import remembered
 from hauberk.experiments.pictures import CLAIMED, OBSERVED, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.files import read_json, write_json
@@ -171,7 +172,8 @@ def run(size: Size, seed: int, progress: Progress) -> Result:
     seconds: list[float] = []
     for done, contender in enumerate(contenders):
         progress("contenders", done, len(contenders))
-        seconds.append(statistics.median(timed(contender)))
+        about = {"figure": "stobatch-scaling", "cores": os.cpu_count(), **asdict(contender)}
+        seconds.append(statistics.median(remembered(about, partial(timed, contender))))
     progress("contenders", len(contenders), len(contenders))
     return _result(setting, contenders, seconds)
 

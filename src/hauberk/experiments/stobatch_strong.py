@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,12 @@ from hauberk.experiments.stobatch_measures import (
     PUBLISHED_WAY,
     Accuracy,
     Measured,
+    Training,
     attacked,
     attacked_as_published,
     certified,
     mean_of,
-    trained_case,
+    measured_case,
 )
 from hauberk.experiments.trained_runs import ALPHA, FigureRun
 from hauberk.progress import Progress
@@ -55,18 +57,13 @@ FROM_NOTHING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Training):
     """How large the figure of one data set is; ``radii`` are linf, ``steps`` those of each attack in turn."""
 
-    data: str
-    model: str
     epsilon: float
     radii: tuple[float, ...]
     steps: tuple[int, ...]
     seeds: int
-    batch: int
-    epochs: float
-    training_attack_steps: int
     attacked: int
     samples: int  # per verdict
     draws: int  # per step of an attack
@@ -201,31 +198,17 @@ def _panel(setting: Setting, size: Size, seed: int, progress: Progress) -> Panel
     measured: list[Measured] = []
     for done, (own_seed, method) in enumerate(cases):
         progress(f"{setting.data} runs", done, len(cases))
-        trained = trained_case(
+        measured += measured_case(
+            "stobatch-strong",
+            setting,
             method,
             "sound",
-            data=setting.data,
+            epsilon=setting.epsilon,
             size=size,
             seed=own_seed,
+            measure=partial(_found, setting=setting, progress=progress),
             progress=progress,
-            model=setting.model,
-            batch=setting.batch,
-            epochs=setting.epochs,
-            epsilon=setting.epsilon,
-            training_attack_steps=setting.training_attack_steps,
         )
-        measured += [
-            Measured(
-                data=setting.data,
-                method=method,
-                variant="sound",
-                epsilon=setting.epsilon,
-                proven=trained.proven,
-                seed=own_seed,
-                found=found,
-            )
-            for found in _found(trained, setting, progress)
-        ]
     progress(f"{setting.data} runs", len(cases), len(cases))
     return Panel(setting=setting, measured=tuple(measured))
 
