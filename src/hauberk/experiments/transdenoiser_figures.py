@@ -13,7 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,8 @@ class Setting:
     tested: int
     samples: int
     attacked: int
+    steps: int
+    draws: int
     train: dict[str, Any]
 
 
@@ -104,8 +106,10 @@ SETTINGS: dict[Size, tuple[Setting, ...]] = {
             strength=0.5,
             seeds=1,
             tested=8,
-            samples=50,
-            attacked=4,
+            samples=20,
+            attacked=2,
+            steps=1,
+            draws=2,
             train={"batch": 64, "epochs": 0.5, "denoiser_width": 2, "public_epochs": 1},
         ),
     ),
@@ -120,6 +124,8 @@ SETTINGS: dict[Size, tuple[Setting, ...]] = {
             tested=100,
             samples=300,
             attacked=30,
+            steps=10,
+            draws=8,
             train={"batch": 512, "epochs": 2.0},
         ),
     ),
@@ -134,6 +140,8 @@ SETTINGS: dict[Size, tuple[Setting, ...]] = {
             tested=500,
             samples=1000,
             attacked=200,
+            steps=10,
+            draws=8,
             train={"batch": 1024, "epochs": 5.0, "public_epochs": 20},
         ),
         Setting(
@@ -146,6 +154,8 @@ SETTINGS: dict[Size, tuple[Setting, ...]] = {
             tested=300,
             samples=500,
             attacked=100,
+            steps=10,
+            draws=8,
             train={"batch": 1024, "epochs": 2.0, "public_epochs": 30},
         ),
     ),
@@ -218,7 +228,7 @@ class _Classifiers:
         path = self._folder / f"{seed}.safetensors"
         if not path.exists():
             settings = _settings(CASES[0], self._setting, self._size, seed=seed, epsilon=_CLAIMED)
-            split = load_split(settings)
+            split = _split(settings.data, settings.size)
             frozen = FrozenClassifier.from_settings(settings)
             assert frozen is not None
             given = Given(
@@ -261,7 +271,7 @@ def _settings(
     classifiers: _Classifiers | None = None,
 ) -> TrainSettings:
     row = find_method(case.method, case.variant)
-    network, records = setting.network, _split(setting, size).records
+    network, records = setting.network, _split(setting.data, size).records
     if case.method == "secure-sgd" and not case.settings.get("denoised") and network == "wrn-16-4":
         network = "paper-cifar-cnn"  # the first map of a residual network has a way around it
     chosen: dict[str, Any] = {
@@ -287,13 +297,13 @@ def _settings(
     return merge_settings(basis, chosen)
 
 
-def _split(setting: Setting, size: Size) -> Split:
-    public = default_public(setting.data)
-    return load_split(TrainSettings(data=setting.data, size=size, public_data=public))
+@lru_cache(maxsize=1)
+def _split(data: str, size: str) -> Split:
+    return load_split(TrainSettings(data=data, size=size, public_data=default_public(data)))
 
 
 def _trained(settings: TrainSettings) -> tuple[Run, Split]:
-    split = load_split(settings)
+    split = _split(settings.data, settings.size)
     plan = find_method(settings.method, settings.variant).plan(settings, records=split.records)
     method = build_method(settings, split, plan)
     return method.fit(split.train, public=split.public), split
@@ -314,8 +324,8 @@ def _measured(run: Run, split: Split, setting: Setting, *, everything: bool) -> 
         attacks=ATTACKS if everything else "pgd",
         norm="l2",
         radii=sorted({*setting.radii, setting.strength}) if everything else [setting.strength],
-        steps=10,
-        draws=8,
+        steps=setting.steps,
+        draws=setting.draws,
         limit=setting.attacked,
         samples=setting.samples,
     )
