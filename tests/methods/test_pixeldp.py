@@ -39,7 +39,7 @@ def data(rows: int = 192, seed: int = 0) -> Dataset:
 
 def chosen(name: str, variant: str, **changes: object) -> TrainSettings:
     basis = {"method": name, "variant": variant, "batch": 48, "epochs": 3.0, "model": "small-tanh-cnn"}
-    return TrainSettings(**{**basis, **METHODS[name].settings, **changes})  # type: ignore[arg-type]
+    return TrainSettings(**{**METHODS[name].settings, **basis, **changes})  # type: ignore[arg-type]
 
 
 def build(name: str, variant: str, **changes: object) -> PixelDP:
