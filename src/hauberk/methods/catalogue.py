@@ -69,12 +69,14 @@ class MethodRow:
     unread: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of those, by variant
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper_settings: Mapping[str, Any] = field(default_factory=dict)
+    quick_settings: Mapping[str, Any] = field(default_factory=dict)  # what takes too long otherwise
     sound_plan: Callable[..., PrivacyPlan] | None = None
     published_plan: Callable[..., PrivacyPlan] | None = None
 
-    def defaults(self, variant: str, *, records: int) -> dict[str, Any]:
+    def defaults(self, variant: str, *, records: int, size: str = "full") -> dict[str, Any]:
         """The method's own settings; a small data set gets smaller batches."""
         own = {**self.settings, **(self.paper_settings if variant == "paper" else {})}
+        own |= self.quick_settings if size == "quick" else {}
         if "batch" in own:
             own["batch"] = min(own["batch"], max(1, records // 8))
         return own
@@ -219,6 +221,7 @@ METHODS: dict[str, MethodRow] = {
             why_not=f"{ONE_DRAW}; {LESS_NOISE}",
             published_plan=adlm.published_plan,
             paper_settings={"optimizer": "adam", "lr": 1e-3, "averaging": 0.0},
+            quick_settings={"epochs": 5.0},
             certifies=True,
             reads=frozenset(
                 {
@@ -250,6 +253,7 @@ METHODS: dict[str, MethodRow] = {
                 "paper": frozenset({"stability", "views"}),
             },
             settings={"denoised": True},
+            quick_settings={"epochs": 3.0},
         ),
         MethodRow(
             name=AdLM.name,

@@ -123,7 +123,7 @@ def prepare(
     notes += cut_notes
     basis = preset(str(data), size, records=split.records, image=len(split.train.shape) == 3)
     settings = merge_settings(
-        {**basis, **row.defaults(str(variant), records=split.records)},
+        {**basis, **row.defaults(str(variant), records=split.records, size=size)},
         config,
         options,
         {"public_data": public},
