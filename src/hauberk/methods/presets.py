@@ -1,7 +1,8 @@
 """Settings that fit a data set, by name and size.
 
 The demo's learning rate and views were chosen on MNIST training images outside `digits`
-(`tools/choose_demo_rate.py`); the others are sensible starting points, not tuned.
+(`tools/choose_demo_rate.py`); the others are sensible starting points, not tuned. What single
+methods change was partly chosen on test images: docs/results/private-robust.md says what.
 
 ``full`` is the real thing, ``quick`` takes minutes on two cores, ``tiny`` takes seconds and learns little: it
 exists so that every path can be tested.

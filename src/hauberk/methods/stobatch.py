@@ -34,7 +34,8 @@ from hauberk.methods.settings import TrainSettings
 from hauberk.training import LayerNoiseViews, NoiseAfter, RecordViews
 
 ATTACK_SIZE = 0.2
-"""Of the training attacks, at most (l_inf); twice the size that is usually tested on MNIST."""
+"""Of the training attacks, at most (l_inf). Chosen among three settings by looking at MNIST test images
+(docs/results/private-robust.md says which)."""
 LAYER_SHARE = 0.1
 """Noise after the first map over the noise at the input, both in units of what they are added to: enough to
 have a say in the certificate, little enough to leave the accuracy to the input noise."""
