@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import hauberk as hb
+from hauberk.methods.settings import TrainSettings
+from hauberk.methods.training import load_split
 
 Run = Callable[..., object]
 TINY = ("train", "--size", "tiny", "--name", "first")
@@ -94,6 +96,24 @@ def test_without_privacy_the_card_says_so(hauberk: Run) -> None:
     assert privacy["proven"] is None
     assert privacy["reason"] == "trained without privacy noise"
     assert hauberk("account", "--run", "first").code == 2
+
+
+def test_held_out_training_records_take_the_place_of_the_test_records(hauberk: Run, workplace: Path) -> None:
+    """In training and in whatever is asked of the run afterwards; the card says so."""
+    done = hauberk(*TINY, "--validation", "40", "--json")
+    assert done.code == 0, done.err
+    notes = " ".join(json.loads(done.out)["notes"])
+    assert "40 training records that were held out" in notes
+    assert "the other 19,960" in notes
+    settings = json.loads((workplace / "runs" / "first" / "config.json").read_text())["settings"]
+    assert settings["validation"] == 40
+    test = load_split(TrainSettings(**settings)).test
+    assert len(test) == 40
+    assert torch.equal(test.x, hb.load_data("digits").train.x[-40:])
+    refused = hauberk("train", "--size", "tiny", "--name", "second", "--validation", "20000")
+    assert refused.code == 2
+    assert "hold out fewer" in refused.err
+    assert not (workplace / "runs" / "second").exists()
 
 
 def test_own_data_of_images_and_tables(hauberk: Run, workplace: Path) -> None:

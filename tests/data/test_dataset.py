@@ -88,3 +88,21 @@ def test_first_wants_a_positive_number(refusal: Callable[[Callable[[], object]],
 
 def test_declared_records_need_not_be_the_realised_number() -> None:
     assert Split(name="good", train=GOOD, test=GOOD, records=5_000, classes=3).records == 5_000
+
+
+def test_held_out_records_stand_in_for_the_test_records() -> None:
+    whole = Split(name="good", train=GOOD, test=GOOD.first(2), records=6, classes=3)
+    split = whole.held_out(2)
+    assert torch.equal(split.train.x, GOOD.x[:4])
+    assert torch.equal(split.train.y, GOOD.y[:4])
+    assert torch.equal(split.test.x, GOOD.x[4:])
+    assert torch.equal(split.test.y, GOOD.y[4:])
+    assert (split.records, split.classes) == (4, 3)
+
+
+@pytest.mark.parametrize(("count", "part"), [(0, "at least 1"), (6, "leaves none"), (700, "leaves none")])
+def test_holding_out_nothing_or_everything_is_refused(
+    count: int, part: str, refusal: Callable[[Callable[[], object]], str]
+) -> None:
+    whole = Split(name="good", train=GOOD, test=GOOD.first(2), records=6, classes=3)
+    assert part in refusal(lambda: whole.held_out(count))

@@ -100,6 +100,10 @@ def train(
         int | None, typer.Option(help="Own data: number of training records, a public constant you declare.")
     ] = None,
     classes: Annotated[int | None, typer.Option(help="Own data: number of classes, likewise.")] = None,
+    validation: Annotated[
+        int | None,
+        typer.Option(help="Hold out the last N training records and test on them, to choose settings."),
+    ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Target epsilon; the noise is calibrated to it.")
     ] = None,
@@ -219,6 +223,7 @@ def train(
         "data_dir": None if data_dir is None else str(data_dir),
         "records": records,
         "classes": classes,
+        "validation": validation,
         "epsilon": epsilon,
         "delta": delta,
         "noise_multiplier": noise_multiplier,

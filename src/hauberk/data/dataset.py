@@ -71,6 +71,24 @@ class Split:
     public_note: str | None = None
     public: Dataset | None = None
 
+    def held_out(self, count: int) -> Split:
+        """For choosing settings: the last ``count`` training records in place of the test records.
+
+        They are looked at freely, so nothing protects them; the privacy statement is about the others. The
+        test records are gone, so that nothing can be chosen by them.
+        """
+        check_count(count, at_least=1, named="the number of records to hold out")
+        kept = min(self.records, len(self.train)) - count
+        if kept < 1:
+            raise RequestError(
+                f"holding out {count} records leaves none of the {self.records} training records of data set "
+                f"'{self.name}'; hold out fewer."
+            )
+        train = self.train
+        last = replace(train, name=f"{train.name}, held out", x=train.x[-count:], y=train.y[-count:])
+        rest = replace(train, x=train.x[:-count], y=train.y[:-count])
+        return replace(self, train=rest, test=last, records=self.records - count)
+
     def __post_init__(self) -> None:
         check_count(self.records, at_least=1, named="the declared number of training records")
         if self.train.shape != self.test.shape:

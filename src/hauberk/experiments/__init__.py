@@ -19,6 +19,7 @@ from hauberk.experiments import (
     hgm_figures,
     secure_sgd_figures,
     stobatch_figures,
+    stobatch_rivals,
     stobatch_scaling,
     stobatch_strong,
     transdenoiser_figures,
@@ -47,6 +48,11 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             source="003 Figs. 2-7",
             summary="StoBatch beside its rivals: attacked in two ways, certified as claimed and as proven",
             run=stobatch_figures.run,
+        ),
+        "stobatch-rivals": Experiment(
+            source="003 Figs. 2 and 6, one epsilon",
+            summary="StoBatch, Secure-SGD and DP-SGD, settings chosen on held-out records: PGD and radii",
+            run=stobatch_rivals.run,
         ),
         "stobatch-strong": Experiment(
             source="003 Figs. 8 and 9",

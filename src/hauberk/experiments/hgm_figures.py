@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hauberk.certify import Norm
 from hauberk.errors import RequestError
-from hauberk.experiments.parts import remembered
+from hauberk.experiments.parts import remembered, settings_of
 from hauberk.experiments.pictures import CLAIMED, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.experiments.trained_runs import ALPHA, FigureRun, count_votes, joint_gain, share_at, trained_run
@@ -157,7 +157,7 @@ def _curves(setting: Setting, size: Size, seed: int, progress: Progress) -> list
         progress(f"{setting.data} runs", done, len(cases))
         about: dict[str, Any] = {"method": method, "variant": variant, "seed": own_seed}
         found = remembered(
-            {"figure": "hgm-figures", "size": size, **asdict(setting), **about},
+            {"figure": "hgm-figures", "size": size, **settings_of(setting), **about},
             partial(_case, setting, size, progress=progress, **about),
         )
         curves += [Curve.from_json(each) for each in found]

@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ def kept_in(folder: Path, *, remove: bool = True) -> Iterator[None]:
         _folder.reset(token)
     if remove:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def settings_of(setting: Any) -> dict[str, Any]:
+    """What a part depends on of a figure's setting: all but the number of seeds, each of which is a part."""
+    return {name: value for name, value in asdict(setting).items() if name != "seeds"}
 
 
 def remembered(about: Mapping[str, Any], compute: Callable[[], Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hauberk.attacks import Attack, build_attack
 from hauberk.errors import RequestError
-from hauberk.experiments.parts import remembered
+from hauberk.experiments.parts import remembered, settings_of
 from hauberk.experiments.pictures import CLAIMED, OBSERVED, OTHER, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.experiments.trained_runs import ALPHA, FigureRun, count_votes, joint_gain, share_at, trained_run
@@ -230,7 +230,13 @@ def _panels(setting: Setting, size: Size, seed: int, progress: Progress) -> Pane
             "epsilon": epsilon,
         }
         found = remembered(
-            {"figure": "secure-sgd-figures", "size": size, **asdict(setting), **about, "certified": shown},
+            {
+                "figure": "secure-sgd-figures",
+                "size": size,
+                **settings_of(setting),
+                **about,
+                "certified": shown,
+            },
             partial(_case, setting, size, certify=shown, progress=progress, **about),
         )
         rows = tuple(AttackRow(**row) for row in found["rows"])

@@ -7,7 +7,7 @@ code attacks: on the network without any noise, away from its own answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
@@ -20,7 +20,7 @@ from hauberk.attacks.outcome import binomial_interval
 from hauberk.attacks.targets import generator
 from hauberk.certify import Norm
 from hauberk.data import Dataset
-from hauberk.experiments.parts import remembered
+from hauberk.experiments.parts import remembered, settings_of
 from hauberk.experiments.result import Cell, Size
 from hauberk.experiments.trained_runs import ALPHA, FigureRun, Votes, joint_gain, trained_run
 from hauberk.methods.attack_records import NO_ATTACK
@@ -153,7 +153,7 @@ def measured_case(
         return {"proven": trained.proven, "found": [vars(each) for each in measure(trained)]}
 
     about = {"figure": figure, "size": size, "method": method, "variant": variant, "seed": seed, **changes}
-    kept = remembered({**asdict(training), **about}, computed)
+    kept = remembered({**settings_of(training), **about}, computed)
     return [
         Measured(
             data=training.data,

@@ -26,8 +26,8 @@ ALPHA = 0.001
 
 
 @lru_cache(maxsize=6)
-def _split(data: str, size: str, public: str | None) -> Split:
-    return load_split(TrainSettings(data=data, size=size, public_data=public))
+def _split(data: str, size: str, public: str | None, validation: int | None) -> Split:
+    return load_split(TrainSettings(data=data, size=size, public_data=public, validation=validation))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,11 +60,12 @@ def trained_run(
     """The method with its own settings and ``changes``, on any device that there is.
 
     Weights, sampling and noise all come from ``seed``. A method that needs public records gets the data set's
-    own, and trains on the others.
+    own, and trains on the others. ``validation``: so many training records stand in for the test
+    records.
     """
     row = find_method(method, variant)
     public = default_public(data) if row.needs_public_data({**changes, "variant": variant}) else None
-    split = _split(data, size, public)
+    split = _split(data, size, public, changes.get("validation"))
     basis = preset(data, size, records=split.records, image=len(split.train.shape) == 3)
     named = {"method": method, "variant": variant, "seed": seed, "noise_seed": seed, "public_data": public}
     usual = {**basis, "views": 1, "memory": _MEMORY, **row.defaults(variant, records=split.records)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hauberk.data import Split
 from hauberk.data.public import default_public
 from hauberk.experiments.generators import proven_epsilon_of
-from hauberk.experiments.parts import remembered
+from hauberk.experiments.parts import remembered, settings_of
 from hauberk.experiments.pictures import CLAIMED, OBSERVED, OTHER, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.files import write_tensors
@@ -205,7 +205,7 @@ def run_for(
         for done, (case, epsilon, own_seed) in enumerate(cases, start=1):
             about = {"case": case.name, "epsilon": epsilon, "seed": own_seed}
             found = remembered(
-                {"figure": "transdenoiser-figures", "size": size, **asdict(setting), **about},
+                {"figure": "transdenoiser-figures", "size": size, **settings_of(setting), **about},
                 partial(_case, case, setting, size, seed=own_seed, epsilon=epsilon, classifiers=classifiers),
             )
             claimed = epsilon if case.private else None

@@ -53,6 +53,7 @@ _POSITIVE = (
     "transformed_records",
     "training_attack_steps",
     "training_attack_size",
+    "validation",
 )
 
 
@@ -66,6 +67,7 @@ class TrainSettings:
     data_dir: str | None = None
     records: int | None = None
     classes: int | None = None
+    validation: int | None = None
     size: str = "full"
     model: str = "small-tanh-cnn"
     epsilon: float | None = None

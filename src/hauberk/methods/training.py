@@ -86,6 +86,13 @@ def cut_to_size(split: Split, size: str) -> tuple[Split, tuple[str, ...]]:
     return replace(split, train=split.train.first(largest), records=largest), (*notes, note)
 
 
+def held_out_note(split: Split) -> str:
+    return (
+        f"Figures are about {len(split.test):,} training records that were held out and not about the test "
+        f"records; these are not protected, the privacy statement is about the other {split.records:,}."
+    )
+
+
 def prepare(
     *,
     root: Path,
@@ -119,6 +126,9 @@ def prepare(
     if public is not None:
         split = declare_public(split, str(public), data_dir=None if data_dir is None else Path(data_dir))
         notes = (describe_public(str(public), split),)
+    if (validation := given.get("validation")) is not None:
+        split = split.held_out(int(validation))
+        notes = (*notes, held_out_note(split))
     split, cut_notes = cut_to_size(split, size) if size in LARGEST else (split, ())
     notes += cut_notes
     basis = preset(str(data), size, records=split.records, image=len(split.train.shape) == 3)
@@ -290,6 +300,8 @@ def load_split(settings: TrainSettings) -> Split:
     if settings.public_data is not None:
         data_dir = None if settings.data_dir is None else Path(settings.data_dir)
         split = declare_public(split, settings.public_data, data_dir=data_dir)
+    if settings.validation is not None:
+        split = split.held_out(settings.validation)
     return cut_to_size(split, settings.size)[0]
 
 
