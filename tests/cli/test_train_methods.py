@@ -11,7 +11,7 @@ import torch
 import hauberk as hb
 from hauberk import models
 from hauberk.accounting import GaussianEvent
-from hauberk.files import write_tensors
+from hauberk.files import read_tensors, write_tensors
 from hauberk.methods import METHODS
 from hauberk.training import RunFolder
 from hauberk.training.loop import PrivateTrainer
@@ -222,6 +222,61 @@ def test_what_a_method_lacks_costs_one_sentence(
 
 
 EVERY = [(name, variant) for name, row in METHODS.items() for variant in row.variants]
+
+
+INGREDIENTS = [
+    ("--views", "2", "--consistency", "5"),
+    ("--macer", "1"),
+    ("--shift", "1", "--flip"),
+    ("--training-attack-size", "0.25", "--training-attack-steps", "2"),
+    ("--public-data", "first:2000", "--public-epochs", "1"),
+]
+
+
+@pytest.mark.parametrize("options", INGREDIENTS, ids=[each[-2] for each in INGREDIENTS])
+def test_every_ingredient_of_private_smoothing_changes_the_network(
+    hauberk: Run, workplace: Path, options: tuple[str, ...]
+) -> None:
+    """And leaves the proof as it is: the same number of steps with the same noise."""
+    views = options[:2] if options[0] == "--views" else ()
+    (workplace / "small.toml").write_text(SMALL)
+    common = ("train", "--size", "tiny", "--epochs", "0.25", "--noise-seed", "1", "--config", "small.toml")
+    for name, own in (("with", options), ("without", views)):
+        done = hauberk(*common, *own, "--name", name)
+        assert done.code == 0, done.err
+    runs = workplace / "runs"
+    with_it, without = (read_tensors(runs / name / "model.safetensors") for name in ("with", "without"))
+    assert any(not torch.equal(with_it[name], without[name]) for name in with_it)
+    events = [json.loads((runs / name / "events.json").read_text()) for name in ("with", "without")]
+    assert events[0] == events[1]
+    notes = json.loads((runs / "with" / "card.json").read_text())["notes"]
+    assert ("--public-data" in options) == any("declared public" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--consistency", "5"), "at least 2 views"),
+        (("--consistency", "-1", "--views", "2"), "must not be negative"),
+        (("--shift", "-1"), "must not be negative"),
+        (("--shift", "1", "--training-attack-size", "0.5"), "leave out one of them"),
+        (("--training-attack-steps", "3"), "does not use --training-attack-steps"),
+        (("--public-epochs", "3"), "does not use --public-epochs"),
+        (("--method", "dp-sgd", "--macer", "1"), "does not use --macer"),
+        (("--data", "table.npz", "--records", "30", "--classes", "2", "--shift", "1"), "leave them out"),
+    ],
+)
+def test_ingredients_that_do_not_go_together_cost_one_sentence(
+    hauberk: Run, workplace: Path, options: tuple[str, ...], part: str
+) -> None:
+    np.savez(
+        workplace / "table.npz", x=np.random.default_rng(0).random((40, 5), np.float32), y=np.arange(40) % 2
+    )
+    done = hauberk("train", "--size", "tiny", "--name", "one", *options)
+    assert done.code == 2
+    assert part in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not (workplace / "runs" / "one").exists()
 
 
 @pytest.mark.slow

@@ -27,6 +27,9 @@ def reproduce(
         Path | None, typer.Option(help="Folder for picture and numbers; default runs/reproduce/NAME.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Where chance is involved (networks, data).")] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds, where the experiment lets one choose (flagship).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Make a figure or table of the papers anew: a picture, its numbers beside it, and a table here.
@@ -36,9 +39,15 @@ def reproduce(
     if name not in EXPERIMENTS:
         raise RequestError(f"there is no experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
     experiment = EXPERIMENTS[name]
+    if seeds is not None and (experiment.run_seeds is None or seeds < 1):
+        choices = ", ".join(each for each, one in EXPERIMENTS.items() if one.run_seeds is not None)
+        raise RequestError(f"--seeds is a number of at least 1 for {choices}: leave it out for others")
     folder = out or RUNS / "reproduce" / name
     with kept_in(folder / "parts"), progress_bars() as progress:
-        result = experiment.run(size.value, seed, progress)
+        if seeds is not None and experiment.run_seeds is not None:
+            result = experiment.run_seeds(size.value, seed, seeds, progress)
+        else:
+            result = experiment.run(size.value, seed, progress)
         content = to_json(name, experiment, result, size=size.value, seed=seed)
         picture, numbers = write(folder, name, content, result)
     if as_json:

@@ -152,10 +152,11 @@ def train(
         Path | None, typer.Option(help="Your own frozen classifier: safetensors weights of --model.")
     ] = None,
     training_attack_steps: Annotated[
-        int | None, typer.Option(help="stobatch: steps of the attacks in training.")
+        int | None, typer.Option(help="stobatch, private-smoothing: steps of the attacks in training.")
     ] = None,
     training_attack_size: Annotated[
-        float | None, typer.Option(help="stobatch: largest l_inf size of the attacks in training.")
+        float | None,
+        typer.Option(help="Size of the attacks in training: stobatch l_inf, private-smoothing l2."),
     ] = None,
     adversarial_weight: Annotated[
         float | None, typer.Option(help="stobatch --variant paper: xi, the weight of adversarial copies.")
@@ -180,6 +181,18 @@ def train(
         float | None, typer.Option(help="directional --variant paper: budget for the directions (0: w = 1).")
     ] = None,
     views: Annotated[int | None, typer.Option(help="Noisy copies per record and step.")] = None,
+    shift: Annotated[
+        int | None, typer.Option(help="private-smoothing: move each copy by up to so many pixels.")
+    ] = None,
+    flip: Annotated[
+        bool, typer.Option("--flip", help="private-smoothing: mirror half of the copies.")
+    ] = False,
+    consistency: Annotated[
+        float | None, typer.Option(help="private-smoothing: weight of the copies' agreement in the loss.")
+    ] = None,
+    macer: Annotated[
+        float | None, typer.Option(help="private-smoothing: weight of the certified radius in the loss.")
+    ] = None,
     epochs: Annotated[float | None, typer.Option(help="Expected passes over the data.")] = None,
     batch: Annotated[int | None, typer.Option(help="Expected records per step, and the divisor.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
@@ -250,6 +263,10 @@ def train(
         "share": share,
         "pruned": pruned,
         "views": views,
+        "shift": shift,
+        "flip": True if flip else None,
+        "consistency": consistency,
+        "macer": macer,
         "epochs": epochs,
         "batch": batch,
         "lr": lr,

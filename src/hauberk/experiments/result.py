@@ -47,6 +47,7 @@ class Experiment:
     source: str
     summary: str
     run: Callable[[Size, int, Progress], Result]
+    run_seeds: Callable[[Size, int, int, Progress], Result] | None = None  # with a number of seeds
 
 
 def to_json(name: str, experiment: Experiment, result: Result, *, size: Size, seed: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -59,9 +59,9 @@ def trained_run(
 ) -> FigureRun:
     """The method with its own settings and ``changes``, on any device that there is.
 
-    Weights, sampling and noise all come from ``seed``. A method that needs public records gets the data set's
-    own, and trains on the others. ``validation``: so many training records stand in for the test
-    records.
+    Weights, sampling and noise all come from ``seed``; with ``noise_seed=None`` only the weights do. A method
+    that needs public records gets the data set's own, and trains on the others. ``validation``: so many
+    training records stand in for the test records.
     """
     row = find_method(method, variant)
     public = default_public(data) if row.needs_public_data({**changes, "variant": variant}) else None
@@ -70,6 +70,8 @@ def trained_run(
     named = {"method": method, "variant": variant, "seed": seed, "noise_seed": seed, "public_data": public}
     usual = {**basis, "views": 1, "memory": _MEMORY, **row.defaults(variant, records=split.records)}
     settings = merge_settings(usual, named, changes)
+    if "noise_seed" in changes and changes["noise_seed"] is None:
+        settings = replace(settings, noise_seed=None)
     plan = row.plan(settings, records=split.records)
     run = build_method(settings, split, plan).fit(split.train, public=split.public, progress=progress)
     proven = None if run.unprovable else proven_epsilon_of(run.ledger.events, settings.delta)

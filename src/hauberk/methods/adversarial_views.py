@@ -77,23 +77,25 @@ class AdversarialViews:
         uniform = torch.special.ndtr(chances.flatten(1).double())
         member = (uniform[:, 0] * len(self.attacks)).long().clamp_(max=len(self.attacks) - 1)
         moved = x.clone()
-        with evaluation_mode(self.network), _weights_left_out(self.network):
+        with evaluation_mode(self.network), weights_left_out(self.network):
             for number, attack in enumerate(self.attacks):
-                for rows in (member == number).nonzero()[:, 0].split(_rows_at_once(x.device)):
+                for rows in (member == number).nonzero()[:, 0].split(rows_at_once(x.device)):
                     target = _WithGivenNoise(self.network, inputs[rows, 1] - x[rows], layer_noise[rows, 1])
                     seed = derive_key(f"{key} {step}".encode(), "training attacks")[0]
-                    batch = _batch(target, x[rows], uniform[rows, 1] * self.size, attack, records[rows], seed)
+                    batch = attack_batch(
+                        target, x[rows], uniform[rows, 1] * self.size, attack, records[rows], seed
+                    )
                     moved[rows] = batch.ball().project_(attack.run(batch).points.nan_to_num(0.5))
         views = torch.stack([inputs[:, 0], inputs[:, 1] + (moved - x)], dim=1)
         return views, layer_noise
 
 
-def _rows_at_once(device: torch.device) -> int:
+def rows_at_once(device: torch.device) -> int:
     return _AT_ONCE.get(device.type, _AT_ONCE_ON_A_DEVICE)
 
 
-def _batch(
-    target: _WithGivenNoise, x: Tensor, radii: Tensor, attack: IterativeAttack, records: Tensor, seed: int
+def attack_batch(
+    target: Target, x: Tensor, radii: Tensor, attack: IterativeAttack, records: Tensor, seed: int
 ) -> Batch:
     """Random starts are keyed by the records' identities, not by their places in the sample."""
     with torch.no_grad():
@@ -111,7 +113,7 @@ def _batch(
 
 
 @contextmanager
-def _weights_left_out(network: nn.Module) -> Iterator[None]:
+def weights_left_out(network: nn.Module) -> Iterator[None]:
     """No gradient is kept for weights while inputs are attacked."""
     wanted = [weight for weight in network.parameters() if weight.requires_grad]
     for weight in wanted:

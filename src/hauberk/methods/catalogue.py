@@ -26,6 +26,7 @@ from hauberk.methods.published_stobatch import LESS_NOISE, ONE_DRAW, PublishedSt
 from hauberk.methods.secure_sgd import LEAKS, SecureSGD, SecureSGDAGM
 from hauberk.methods.settings import TrainSettings
 from hauberk.methods.shared_noise import SharedNoise
+from hauberk.methods.smoothing_presets import smoothing_preset
 from hauberk.methods.stobatch import StoBatch
 from hauberk.methods.transdenoiser import UNPROVEN, TransDenoiser
 
@@ -70,6 +71,7 @@ class MethodRow:
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper_settings: Mapping[str, Any] = field(default_factory=dict)
     quick_settings: Mapping[str, Any] = field(default_factory=dict)  # what takes too long otherwise
+    tuned: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None  # by what is asked for, at full size
     sound_plan: Callable[..., PrivacyPlan] | None = None
     published_plan: Callable[..., PrivacyPlan] | None = None
 
@@ -80,6 +82,10 @@ class MethodRow:
         if "batch" in own:
             own["batch"] = min(own["batch"], max(1, records // 8))
         return own
+
+    def tuned_for(self, given: Mapping[str, Any], *, size: str) -> dict[str, Any]:
+        """What was chosen for this data set, noise and epsilon."""
+        return {} if self.tuned is None or size != "full" else self.tuned(given)
 
     def plan(self, settings: TrainSettings, *, records: int) -> PrivacyPlan:
         if not self.private:
@@ -116,7 +122,21 @@ METHODS: dict[str, MethodRow] = {
             claimed="the same as proven",
             proven=f"{PROVEN_BY_PLD}; {TIGHT_RADIUS}",
             certifies=True,
-            reads=frozenset({"sigma", "views"}),
+            reads=frozenset(
+                {
+                    "sigma",
+                    "views",
+                    "shift",
+                    "flip",
+                    "consistency",
+                    "macer",
+                    "training_attack_steps",
+                    "training_attack_size",
+                    "public_data",
+                    "public_epochs",
+                }
+            ),
+            tuned=smoothing_preset,
         ),
         MethodRow(
             name=DPSGD.name,

@@ -41,6 +41,10 @@ SPECIAL_SETTINGS = (
     "training_attack_size",
     "adversarial_weight",
     "test_divisor",
+    "shift",
+    "flip",
+    "consistency",
+    "macer",
 )
 """Settings that only some methods read; the catalogue says which."""
 _POSITIVE = (
@@ -96,6 +100,10 @@ class TrainSettings:
     adversarial_weight: float = 1.0
     test_divisor: float = 2.0
     views: int = 1
+    shift: int = 0
+    flip: bool = False
+    consistency: float = 0.0
+    macer: float = 0.0
     epochs: float = 20.0
     batch: int = 1024
     lr: float = 2.0
@@ -135,6 +143,9 @@ class TrainSettings:
             raise RequestError(f"test_divisor must be at least 1, got {self.test_divisor:g}")
         if self.robust_delta is not None and not 0 < self.robust_delta < 0.48:
             raise RequestError(f"robust_delta must lie between 0 and 0.48, got {self.robust_delta:g}")
+        for name in ("shift", "consistency", "macer"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise RequestError(f"{name} must not be negative, got {getattr(self, name):g}")
         if not 0 <= self.stability < math.inf:
             raise RequestError(f"stability must not be negative, got {self.stability:g}")
         if not 0 <= self.share < 1:

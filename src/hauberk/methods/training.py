@@ -19,6 +19,7 @@ from hauberk.errors import RequestError
 from hauberk.methods.base import Method
 from hauberk.methods.catalogue import MethodRow, find_method, named_network
 from hauberk.methods.presets import LARGEST, LARGEST_PUBLIC, LARGEST_TEST, preset
+from hauberk.methods.private_smoothing import PrivateSmoothing
 from hauberk.methods.run import AuditSettings, Run
 from hauberk.methods.settings import SPECIAL_SETTINGS, TrainSettings, merge_settings
 from hauberk.progress import Progress, silent
@@ -133,7 +134,11 @@ def prepare(
     notes += cut_notes
     basis = preset(str(data), size, records=split.records, image=len(split.train.shape) == 3)
     settings = merge_settings(
-        {**basis, **row.defaults(str(variant), records=split.records, size=size)},
+        {
+            **basis,
+            **row.defaults(str(variant), records=split.records, size=size),
+            **row.tuned_for(given, size=size),
+        },
         config,
         options,
         {"public_data": public},
@@ -158,9 +163,13 @@ def _refuse_unread(row: MethodRow, variant: str, given: Mapping[str, Any]) -> No
     unread |= set() if row.clips else {"clip", "clipping"}
     denoised = {**row.settings, **given}.get("denoised", False)
     if not denoised:
-        unread |= {"classifier", "denoiser_width", "public_epochs"}
+        unread |= {"classifier", "denoiser_width"}
+        if "denoised" in row.reads or given.get("public_data") is None:
+            unread.add("public_epochs")  # there is nothing to train on public records
     if given.get("classifier") is not None:
         unread.add("public_epochs")
+    if row.name == PrivateSmoothing.name and given.get("training_attack_size") is None:
+        unread.add("training_attack_steps")
     if "sigma" in given:
         unread |= {"robust_epsilon", "robust_delta", "robust_size"}
     for name in given:

@@ -4,10 +4,11 @@ from hauberk.training.layer_noise import LayerNoiseViews, NoiseAfter, SharedNois
 from hauberk.training.loop import PrivateTrainer, StepDone
 from hauberk.training.optimisation import Optimisation
 from hauberk.training.run_folder import RunFolder
-from hauberk.training.views import NoisyViews, RecordViews
+from hauberk.training.views import Moves, NoisyViews, RecordViews
 
 __all__ = [
     "LayerNoiseViews",
+    "Moves",
     "NoiseAfter",
     "NoisyViews",
     "Optimisation",
