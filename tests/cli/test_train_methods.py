@@ -227,6 +227,7 @@ EVERY = [(name, variant) for name, row in METHODS.items() for variant in row.var
 INGREDIENTS = [
     ("--views", "2", "--consistency", "5"),
     ("--macer", "1"),
+    ("--views", "2", "--clean-copy", "--seed", "0"),
     ("--shift", "1", "--flip"),
     ("--training-attack-size", "0.25", "--training-attack-steps", "2"),
     ("--public-data", "first:2000", "--public-epochs", "1"),

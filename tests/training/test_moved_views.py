@@ -67,3 +67,13 @@ def test_tables_are_not_moved() -> None:
         moved(torch.rand(3, 7), Moves(shift=1), records=torch.arange(3))
     with pytest.raises(RequestError, match="shift must not be negative"):
         Moves(shift=-1)
+
+
+def test_a_clean_copy_is_the_record_and_the_others_are_noisy() -> None:
+    x, records = torch.rand(3, 1, 4, 4), torch.arange(3)
+    at = {"records": records, "step": 2, "key": KEY}
+    views = NoisyViews(sigma=0.5, views=4, clean=True)(x, **at)
+    assert torch.equal(views[:, 0], x)
+    assert torch.equal(views[:, 1:], NoisyViews(sigma=0.5, views=3)(x, **at))
+    with pytest.raises(RequestError, match="at least 2 views"):
+        NoisyViews(sigma=0.5, views=1, clean=True)

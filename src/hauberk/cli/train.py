@@ -181,6 +181,9 @@ def train(
         float | None, typer.Option(help="directional --variant paper: budget for the directions (0: w = 1).")
     ] = None,
     views: Annotated[int | None, typer.Option(help="Noisy copies per record and step.")] = None,
+    clean_copy: Annotated[
+        bool, typer.Option("--clean-copy", help="private-smoothing: one of the copies has no noise.")
+    ] = False,
     shift: Annotated[
         int | None, typer.Option(help="private-smoothing: move each copy by up to so many pixels.")
     ] = None,
@@ -263,6 +266,7 @@ def train(
         "share": share,
         "pruned": pruned,
         "views": views,
+        "clean_copy": True if clean_copy else None,
         "shift": shift,
         "flip": True if flip else None,
         "consistency": consistency,

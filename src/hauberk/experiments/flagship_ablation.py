@@ -50,6 +50,7 @@ def ingredients(basis: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "half the batch": {"batch": basis["batch"] // 2},
         "twice the batch": {"batch": 2 * basis["batch"]},
         "half the epochs": {"epochs": basis["epochs"] / 2},
+        "one copy without noise": {"clean_copy": True},
         "copies moved by a pixel": {"shift": 1},
         "consistency 5": {"consistency": 5.0},
         "MACER 1": {"macer": 1.0},

@@ -126,6 +126,7 @@ METHODS: dict[str, MethodRow] = {
                 {
                     "sigma",
                     "views",
+                    "clean_copy",
                     "shift",
                     "flip",
                     "consistency",

@@ -38,7 +38,7 @@ _PRETRAINED = "pretrained/"
 
 class PrivateSmoothing(Method):
     """``sigma`` is both the noise of the training copies and that of the smoothed classifier; ``views``
-    copies of a record are averaged before its gradient is clipped.
+    copies of a record are averaged before its gradient is clipped, the first without noise if ``clean_copy``.
 
     ``shift`` and ``flip`` move every copy; ``consistency`` and ``macer`` weigh the terms of `SmoothingLoss`;
     ``attack_size`` (l2) and ``attack_steps`` are those of SmoothAdv. ``public_epochs``: passes over public
@@ -54,6 +54,7 @@ class PrivateSmoothing(Method):
         plan: PrivacyPlan,
         sigma: float,
         views: int = 1,
+        clean_copy: bool = False,
         shift: int = 0,
         flip: bool = False,
         consistency: float = 0.0,
@@ -71,7 +72,10 @@ class PrivateSmoothing(Method):
             raise RequestError("consistency compares copies of a record: give at least 2 views")
         moves = Moves(shift=shift, flip=flip) if shift or flip else None
         super().__init__(
-            model, plan=plan, views=NoisyViews(sigma=sigma, views=views, moves=moves), **settings
+            model,
+            plan=plan,
+            views=NoisyViews(sigma=sigma, views=views, moves=moves, clean=clean_copy),
+            **settings,
         )
         self.sigma, self.attack_size, self.attack_steps = sigma, attack_size, attack_steps
         self.loss = SmoothingLoss(sigma=sigma, consistency=consistency, macer=macer)
@@ -132,6 +136,7 @@ class PrivateSmoothing(Method):
             plan=plan,
             sigma=settings.input_sigma,
             views=settings.views,
+            clean_copy=settings.clean_copy,
             shift=settings.shift,
             flip=settings.flip,
             consistency=settings.consistency,

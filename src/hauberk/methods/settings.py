@@ -41,6 +41,7 @@ SPECIAL_SETTINGS = (
     "training_attack_size",
     "adversarial_weight",
     "test_divisor",
+    "clean_copy",
     "shift",
     "flip",
     "consistency",
@@ -100,6 +101,7 @@ class TrainSettings:
     adversarial_weight: float = 1.0
     test_divisor: float = 2.0
     views: int = 1
+    clean_copy: bool = False
     shift: int = 0
     flip: bool = False
     consistency: float = 0.0

@@ -68,17 +68,20 @@ class Moves:
 @dataclass(frozen=True, kw_only=True)
 class NoisyViews:
     """``views`` copies of each record with independent Gaussian noise of standard deviation ``sigma``, each
-    moved beforehand if ``moves`` say so."""
+    moved beforehand if ``moves`` say so. ``clean``: the first copy has no noise."""
 
     sigma: float
     views: int
     moves: Moves | None = None
+    clean: bool = False
 
     def __post_init__(self) -> None:
         if not self.sigma >= 0:
             raise RequestError(f"sigma must not be negative, got {self.sigma}")
         if self.views < 1:
             raise RequestError(f"views must be at least 1, got {self.views}")
+        if self.clean and self.views < 2:
+            raise RequestError("one copy without noise needs others with noise: give at least 2 views")
 
     def __call__(self, x: Tensor, *, records: Tensor, step: int, key: Key) -> Tensor:
         """``(n, views, *shape)`` from ``(n, *shape)``; ``records`` are the n records' identities."""
@@ -92,5 +95,6 @@ class NoisyViews:
 
     def noise(self, x: Tensor, *, records: Tensor, step: int, key: Key) -> Tensor:
         """Of all copies."""
-        shape = tuple(x.shape[1:])
-        return self.sigma * keyed_normals(key, step=step, records=records, views=self.views, shape=shape)
+        shape, noisy = tuple(x.shape[1:]), self.views - self.clean
+        noise = self.sigma * keyed_normals(key, step=step, records=records, views=noisy, shape=shape)
+        return torch.cat([torch.zeros_like(x).unsqueeze(1), noise], 1) if self.clean else noise
