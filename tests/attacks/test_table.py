@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from torch import Tensor, nn
 
 from hauberk.attacks import ATTACKS, Attack, build_attack
 from hauberk.attacks.adapters import FromART, FromFoolbox, FromTorchattacks
+from hauberk.attacks.imitation import Architecture, Imitation, ImitationNetwork, Origin, save_imitation
 from hauberk.attacks.projections import sizes
 from hauberk.certify import Smoothed
 from hauberk.errors import RequestError
@@ -83,6 +87,17 @@ def art_pgd(**given: Any) -> Attack:
     return FromART(make=make, **given)
 
 
+@cache
+def imitation_file() -> str:
+    """An untrained imitation network for sixteen values and four classes, at any radius of these tests."""
+    torch.manual_seed(0)
+    network = ImitationNetwork((1, 4, 4), 4, Architecture(widths=(2, 2, 2, 2)))
+    made = Imitation(kind="ain", network=network, target=None, bound=1e-12, origin=Origin())
+    path = Path(tempfile.mkdtemp(prefix="hauberk-")) / "ain.safetensors"
+    save_imitation(path, made)
+    return str(path)
+
+
 TWO = ("linf", "l2")
 ROWS = [
     by_name("fgsm", rowwise=True),
@@ -112,6 +127,14 @@ ROWS = [
     Row(name="foolbox PGD", make=foolbox_pgd, norms=TWO, library="foolbox"),
     Row(name="torchattacks PGD", make=torchattacks_pgd, norms=TWO, library="torchattacks"),
     Row(name="ART PGD", make=art_pgd, library="art"),
+    Row(
+        name="ain",
+        make=lambda **given: build_attack(imitation_file(), **given),
+        norms=("linf",),
+        library="safetensors",
+        classes=4,
+        finds=False,
+    ),
 ]
 CASES = [
     pytest.param(

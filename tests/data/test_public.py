@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hauberk.data import Dataset, Split, declare_public, default_public, describe_public, load
 from hauberk.data.named import NAMED_SETS
+from hauberk.data.public import share_records
 
 ROWS, CLASSES = 24, 3
 Refusal = Callable[[Callable[[], object]], str]
@@ -363,3 +364,12 @@ def test_the_sentence_about_an_archive_tells_no_folder(tmp_path: Path) -> None:
 
 def test_there_is_no_sentence_about_nothing(refusal: Refusal) -> None:
     assert "has no public records" in refusal(lambda: describe_public("first:3", private_set()))
+
+
+def test_which_sets_share_records() -> None:
+    assert share_records("mnist", "mnist")
+    assert share_records("digits", "mnist")
+    assert share_records("mnist", "digits")
+    assert not share_records("mnist", "fashion_mnist")
+    assert not share_records("mine", "mnist")
+    assert share_records("mine", "mine")

@@ -7,12 +7,14 @@ in [0, 1] unless the attack is told other ``bounds``:
     found = PGD(norm="linf", steps=40).attack(model, x, y, radius=8 / 255)
     print(f"{found.accuracy:.1%} still right, {found.success_rate:.1%} broken", found.success_interval())
 
-``ATTACKS`` holds all of them by name. Those of other libraries need the extra ``hauberk[oracles]``.
+``ATTACKS`` holds all of them by name; a file with an imitation network is one as well.
+Those of other libraries need the extra ``hauberk[oracles]``.
 """
 
 from hauberk.attacks.adapters import FromART, FromFoolbox, FromTorchattacks
 from hauberk.attacks.base import Attack
 from hauberk.attacks.catalogue import ATTACKS, build_attack, find_attack
+from hauberk.attacks.imitation.attack import ImitationAttack
 from hauberk.attacks.inside_radius import InsideRadius, attack_inside_radius
 from hauberk.attacks.iterative import FGSM, IFGSM, MIM, PGD
 from hauberk.attacks.library import (
@@ -45,6 +47,7 @@ __all__ = [
     "FromART",
     "FromFoolbox",
     "FromTorchattacks",
+    "ImitationAttack",
     "InsideRadius",
     "NoisyPGD",
     "Outcome",

@@ -1,4 +1,4 @@
-"""Attacks by name: ``build_attack("pgd", norm="l2", steps=40)``."""
+"""Attacks by name: ``build_attack("pgd", norm="l2", steps=40)``, or a file with an imitation network."""
 
 from __future__ import annotations
 
@@ -35,7 +35,14 @@ ATTACKS: Mapping[str, type[Attack]] = {
 }
 
 
+IMITATION_FILES = ".safetensors"
+
+
 def find_attack(name: str) -> type[Attack]:
+    if name.endswith(IMITATION_FILES):
+        from hauberk.attacks.imitation.attack import ImitationAttack  # its room finds attacks here
+
+        return ImitationAttack
     if name not in ATTACKS:
         raise RequestError(f"there is no attack '{name}'; choose among {', '.join(ATTACKS)}")
     return ATTACKS[name]
@@ -44,6 +51,8 @@ def find_attack(name: str) -> type[Attack]:
 def build_attack(name: str, **settings: object) -> Attack:
     """The attack with these settings; a setting that it does not have is refused."""
     kind = find_attack(name)
+    if name.endswith(IMITATION_FILES):
+        settings = {**settings, "path": name}
     known = [field.name for field in fields(kind)]
     for setting in settings:
         if setting not in known:

@@ -9,12 +9,15 @@ from typing import TextIO
 import typer
 
 from hauberk.cli.attack import attack
+from hauberk.cli.audit_mechanism import audit_mechanism_command
 from hauberk.cli.calibrate import calibrate
 from hauberk.cli.certify import certify_run
 from hauberk.cli.examine import report_run
 from hauberk.cli.facts import account, data_list, methods_list
+from hauberk.cli.imitate import imitate_app
 from hauberk.cli.reproduce import reproduce
 from hauberk.cli.screen import messages
+from hauberk.cli.synth import synth_app
 from hauberk.cli.train import demo, train
 from hauberk.errors import RequestError
 from hauberk.gradients import GeneralPathNotice
@@ -63,10 +66,16 @@ app.command(
     "calibrate",
     epilog="Example: hauberk calibrate --mechanism extended --epsilon 4 --delta 1e-5 --sensitivity 1",
 )(calibrate)
+app.command(
+    "audit-mechanism",
+    epilog="Example: hauberk audit-mechanism analytic --epsilon 1 --delta 1e-3 --draws 1000000",
+)(audit_mechanism_command)
 app.command("reproduce", epilog="Example: hauberk reproduce hgm-figure-1 --size quick")(reproduce)
 app.command("methods", epilog="Example: hauberk methods --json")(methods_list)
 data_app.command("list", epilog="Example: hauberk data list --data-dir ~/data")(data_list)
 app.add_typer(data_app, name="data")
+app.add_typer(imitate_app, name="imitate")
+app.add_typer(synth_app, name="synth")
 
 
 def _show_warning(

@@ -34,7 +34,9 @@ def attack(
     attacks: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help=f"Attacks, of: {', '.join(ATTACKS)} (default with --radius: pgd)."
+            metavar="NAME,...",
+            help=f"Attacks, of: {', '.join(ATTACKS)} (default with --radius: pgd), or the .safetensors "
+            "file of an imitation network.",
         ),
     ] = None,
     norm: Annotated[

@@ -91,7 +91,11 @@ def train(
         Variant | None, typer.Option(help="As proven (sound, the default) or as published (paper).")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="A name from `hauberk data list`, or an .npz file with x and y.")
+        str | None,
+        typer.Option(
+            help="A name from `hauberk data list`, an .npz file with x and y, a .csv table, or a folder of "
+            "pictures."
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Where data sets lie; else HAUBERK_DATA, else ~/.cache/hauberk/data.")
@@ -100,6 +104,27 @@ def train(
         int | None, typer.Option(help="Own data: number of training records, a public constant you declare.")
     ] = None,
     classes: Annotated[int | None, typer.Option(help="Own data: number of classes, likewise.")] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="Table: TOML file with public bounds, levels, label and unit.")
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Pictures: pixels a side; the centre is cut out and resized.")
+    ] = None,
+    grey: Annotated[bool, typer.Option("--grey", help="Pictures: make all of them grey.")] = False,
+    unit: Annotated[
+        str | None,
+        typer.Option(help="Pictures: who is protected, `folder` (CLASS/PERSON/…) or a table file,person."),
+    ] = None,
+    max_per_unit: Annotated[
+        int | None, typer.Option(help="Pictures or rows of a person that are used at most (default 4).")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Table or pictures: test data of the same form, not protected.")
+    ] = None,
+    holdout: Annotated[
+        float | None,
+        typer.Option(help="Or: share of the persons or records that is held out for tests (default 0.1)."),
+    ] = None,
     validation: Annotated[
         int | None,
         typer.Option(help="Hold out the last N training records and test on them, to choose settings."),
@@ -156,7 +181,9 @@ def train(
     ] = None,
     training_attack_size: Annotated[
         float | None,
-        typer.Option(help="Size of the attacks in training: stobatch l_inf, private-smoothing l2."),
+        typer.Option(
+            help="Size of attacks in training: stobatch and --imitation l_inf, private-smoothing l2."
+        ),
     ] = None,
     adversarial_weight: Annotated[
         float | None, typer.Option(help="stobatch --variant paper: xi, the weight of adversarial copies.")
@@ -181,6 +208,10 @@ def train(
         float | None, typer.Option(help="directional --variant paper: budget for the directions (0: w = 1).")
     ] = None,
     views: Annotated[int | None, typer.Option(help="Noisy copies per record and step.")] = None,
+    imitation: Annotated[
+        Path | None,
+        typer.Option(help="dp-sgd: an imitation network (.safetensors) that makes adversarial copies."),
+    ] = None,
     clean_copy: Annotated[
         bool, typer.Option("--clean-copy", help="private-smoothing: one of the copies has no noise.")
     ] = False,
@@ -239,6 +270,13 @@ def train(
         "data_dir": None if data_dir is None else str(data_dir),
         "records": records,
         "classes": classes,
+        "schema": None if schema is None else str(schema),
+        "image_size": image_size,
+        "grey": True if grey else None,
+        "unit": unit,
+        "max_per_unit": max_per_unit,
+        "test": None if test is None else str(test),
+        "holdout": holdout,
         "validation": validation,
         "epsilon": epsilon,
         "delta": delta,
@@ -266,6 +304,7 @@ def train(
         "share": share,
         "pruned": pruned,
         "views": views,
+        "imitation": None if imitation is None else str(imitation),
         "clean_copy": True if clean_copy else None,
         "shift": shift,
         "flip": True if flip else None,

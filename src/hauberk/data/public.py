@@ -69,6 +69,12 @@ def describe_public(source: str, split: Split) -> str:
     )
 
 
+def share_records(name: str, other: str) -> bool:
+    """Whether two data sets are known to have records in common: the same, or one taken from the other."""
+    parts = {each: NAMED_SETS[each].part_of for each in (name, other) if each in NAMED_SETS}
+    return name == other or parts.get(name) == other or parts.get(other) == name
+
+
 def _training_records(count: int) -> str:
     return f"{count:,} training record{'' if count == 1 else 's'}"
 

@@ -8,6 +8,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hauberk.experiments import (
+    ain_ablation,
+    ain_decay,
+    ain_mnist,
+    ain_targets,
+    ain_time,
+    ain_tiny,
+    ain_training,
     conv_gain,
     directional_cifar,
     directional_cost,
@@ -15,6 +22,7 @@ from hauberk.experiments import (
     directional_sensitivity,
     directional_truth,
     distortion_rate,
+    flagship,
     hgm_figure_1,
     hgm_figures,
     secure_sgd_figures,
@@ -69,6 +77,12 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             summary="TransDenoiser beside its ablations and Secure-SGD: certified and attacked accuracy",
             run=transdenoiser_figures.run,
         ),
+        "flagship": Experiment(
+            source="DP-CERT (TMLR 2024), main table",
+            summary="private smoothing: average certified radius beside the best published and non-private",
+            run=flagship.run,
+            run_seeds=flagship.run_seeds,
+        ),
         "conv-gain": Experiment(
             source="000 Eq. 6, 003 section 3.4",
             summary="gain of a convolution: all maps together against one map as published",
@@ -108,6 +122,41 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             source="002 Fig. 1",
             summary="cost of the two-input AND network under perturbed parameters",
             run=utility_subspace.run,
+        ),
+        "ain-mnist": Experiment(
+            source="004 Tables 5.1 and 5.4, Figs. 5.5 and 5.12",
+            summary="AIN beside ATN, AdvGAN, I-FGSM and C&W on digits: success, distance, time per example",
+            run=ain_mnist.run,
+        ),
+        "ain-targets": Experiment(
+            source="004 Fig. 5.8",
+            summary="AIN aimed at different classes: success against the radius",
+            run=ain_targets.run,
+        ),
+        "ain-tiny": Experiment(
+            source="004 Tables 5.2, 5.3 and 5.5",
+            summary="AIN beside its rivals on ten classes of Tiny ImageNet",
+            run=ain_tiny.run,
+        ),
+        "ain-ablation": Experiment(
+            source="004 Figs. 5.6, 5.7, 5.13 and 5.14",
+            summary="AIN without parts of its loss and of its network",
+            run=ain_ablation.run,
+        ),
+        "ain-decay": Experiment(
+            source="004 Figs. 5.16 and 5.17",
+            summary="what a bound that falls is worth, and what adapting its fall is worth",
+            run=ain_decay.run,
+        ),
+        "ain-training": Experiment(
+            source="004 Tables 5.6 and 5.7",
+            summary="adversarial training with AIN, AIN without noise and I-FGSM, also under privacy",
+            run=ain_training.run,
+        ),
+        "ain-time": Experiment(
+            source="004 Table 5.8",
+            summary="seconds to make 54,000 adversarial examples, by AIN and by C&W",
+            run=ain_time.run,
         ),
     }
 )

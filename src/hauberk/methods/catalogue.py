@@ -20,6 +20,7 @@ from hauberk.methods.claims import ONE_FEATURE_MAP
 from hauberk.methods.directional import Directional
 from hauberk.methods.dp_sgd import DPSGD
 from hauberk.methods.frozen_classifier import denoised_network
+from hauberk.methods.imitation_views import ImitationTraining
 from hauberk.methods.pixeldp import NO_PRIVACY, HGMPixelDP, PixelDP
 from hauberk.methods.private_smoothing import PrivateSmoothing
 from hauberk.methods.published_stobatch import LESS_NOISE, ONE_DRAW, PublishedStoBatch
@@ -39,6 +40,11 @@ def named_network(settings: TrainSettings, shape: tuple[int, ...], classes: int)
     if (settings.method, settings.variant) == (PublishedStoBatch.name, "paper"):
         return SharedNoise(network, shape=shape)  # its draws are part of what is deployed
     return network
+
+
+def _dp_sgd(model: nn.Module, settings: TrainSettings, plan: PrivacyPlan) -> Method:
+    kind = DPSGD if settings.imitation is None else ImitationTraining
+    return kind.from_settings(model, settings, plan)
 
 
 def _stobatch(model: nn.Module, settings: TrainSettings, plan: PrivacyPlan) -> Method:
@@ -141,14 +147,14 @@ METHODS: dict[str, MethodRow] = {
         ),
         MethodRow(
             name=DPSGD.name,
-            build=DPSGD.from_settings,
+            build=_dp_sgd,
             summary="clipped gradients, isotropic noise; the baseline of all others",
             paper="Abadi et al. 2016; as the Gaussian baseline of 002",
             variants=("sound", "paper"),
             claimed="sound: the same as proven; paper: an asymptotic formula that leaves its constants out",
             proven=f"{PROVEN_BY_PLD}; no robustness",
             why_not="the formula leaves the theorem's constants out; a large epsilon is claimed too small",
-            reads=frozenset({"pruned"}),
+            reads=frozenset({"pruned", "imitation", "training_attack_size", "public_data"}),
             published_plan=dp_sgd.published_plan,
         ),
         MethodRow(

@@ -41,6 +41,7 @@ SPECIAL_SETTINGS = (
     "training_attack_size",
     "adversarial_weight",
     "test_divisor",
+    "imitation",
     "clean_copy",
     "shift",
     "flip",
@@ -59,6 +60,8 @@ _POSITIVE = (
     "training_attack_steps",
     "training_attack_size",
     "validation",
+    "image_size",
+    "max_per_unit",
 )
 
 
@@ -73,6 +76,13 @@ class TrainSettings:
     records: int | None = None
     classes: int | None = None
     validation: int | None = None
+    schema: str | None = None
+    image_size: int | None = None
+    grey: bool = False
+    unit: str | None = None
+    max_per_unit: int | None = None
+    test: str | None = None
+    holdout: float | None = None
     size: str = "full"
     model: str = "small-tanh-cnn"
     epsilon: float | None = None
@@ -101,6 +111,7 @@ class TrainSettings:
     adversarial_weight: float = 1.0
     test_divisor: float = 2.0
     views: int = 1
+    imitation: str | None = None
     clean_copy: bool = False
     shift: int = 0
     flip: bool = False

@@ -14,9 +14,13 @@ from torch import nn
 from hauberk.accounting import Card, PrivacyPlan
 from hauberk.accounting.json_form import from_json
 from hauberk.data import Split, load
+from hauberk.data.input_form import ONE_RECORD, DescribedSplit, InputForm
+from hauberk.data.loading import OWN_FILE_OPTIONS
+from hauberk.data.persons import PersonDataset
 from hauberk.data.public import declare_public, default_public, describe_public
 from hauberk.errors import RequestError
 from hauberk.methods.base import Method
+from hauberk.methods.by_person import RunByPerson, method_by_person
 from hauberk.methods.catalogue import MethodRow, find_method, named_network
 from hauberk.methods.presets import LARGEST, LARGEST_PUBLIC, LARGEST_TEST, preset
 from hauberk.methods.private_smoothing import PrivateSmoothing
@@ -66,8 +70,10 @@ def build_model(settings: TrainSettings, split: Split, ranks: Ranks | None = Non
 def build_method(
     settings: TrainSettings, split: Split, plan: PrivacyPlan, ranks: Ranks | None = None
 ) -> Method:
-    row = find_method(settings.method, settings.variant)
-    return row.build(build_model(settings, split, ranks), settings, plan)
+    row, model = find_method(settings.method, settings.variant), build_model(settings, split, ranks)
+    if isinstance(split.train, PersonDataset):
+        return method_by_person(model, settings, plan)
+    return row.build(model, settings, plan)
 
 
 def cut_to_size(split: Split, size: str) -> tuple[Split, tuple[str, ...]]:
@@ -119,7 +125,9 @@ def prepare(
         data_dir=None if data_dir is None else Path(data_dir),
         records=given.get("records"),
         classes=given.get("classes"),
+        **{name: given[name] for name in OWN_FILE_OPTIONS if name in given},
     )
+    _refuse_cuts_of_persons(split, given)
     public = given.get("public_data")
     if public is None and row.needs_public_data(given):
         public = default_public(str(data))
@@ -157,6 +165,15 @@ def prepare(
     return Prepared(settings=settings, split=split, method=method, folder=folder, notes=notes)
 
 
+def _refuse_cuts_of_persons(split: Split, given: Mapping[str, Any]) -> None:
+    if not isinstance(split.train, PersonDataset):
+        return
+    if given.get("validation") is not None:
+        raise RequestError("--validation cuts records, not persons: hold persons out with --holdout")
+    if str(given.get("public_data", "")).startswith("first:"):
+        raise RequestError("persons have no first records to make public: name other --public-data")
+
+
 def _refuse_unread(row: MethodRow, variant: str, given: Mapping[str, Any]) -> None:
     """A setting that the method would not look at is a misunderstanding."""
     unread = {name for name in SPECIAL_SETTINGS if name not in row.reads} | row.unread.get(variant, set())
@@ -168,6 +185,8 @@ def _refuse_unread(row: MethodRow, variant: str, given: Mapping[str, Any]) -> No
             unread.add("public_epochs")  # there is nothing to train on public records
     if given.get("classifier") is not None:
         unread.add("public_epochs")
+    if "imitation" in row.reads and given.get("imitation") is None:
+        unread |= {"training_attack_size", "public_data"}
     if row.name == PrivateSmoothing.name and given.get("training_attack_size") is None:
         unread.add("training_attack_steps")
     if "sigma" in given:
@@ -217,6 +236,7 @@ def train(
                 "classes": prepared.split.classes,
                 "command": command,
                 "notes": list(prepared.notes),
+                **_form_of(prepared.split),
             }
         )
     only_audit = resume and folder.trained  # interrupted between training and card
@@ -237,10 +257,28 @@ def train(
         notes=prepared.notes,
         ranks=ranks,
     )
+    run = _as_far_as_provable(run, getattr(prepared.split, "form", None))
     ranks.close()  # the others leave now; what becomes of them no longer matters
     card = run.audit(prepared.split.test, settings=settings.audit(), progress=progress)
     folder.write_card(card)
     return run, card
+
+
+def _form_of(split: Split) -> dict[str, Any]:
+    return {"inputs": asdict(split.form)} if isinstance(split, DescribedSplit) else {}
+
+
+def read_form(config: Mapping[str, Any]) -> InputForm | None:
+    """How the run's inputs were read, where a table or a folder of pictures was; None for other data."""
+    content = config.get("inputs")
+    return None if content is None else from_json(InputForm, content, where="config.json inputs")
+
+
+def _as_far_as_provable(run: Run, form: InputForm | None) -> Run:
+    """Constants that were read from private data leave nothing to prove."""
+    if form is None or form.unprovable is None:
+        return run
+    return replace(run, unprovable=form.unprovable)
 
 
 def read_settings(folder: RunFolder) -> tuple[TrainSettings, dict[str, Any]]:
@@ -305,6 +343,13 @@ def load_split(settings: TrainSettings) -> Split:
         data_dir=None if settings.data_dir is None else Path(settings.data_dir),
         records=settings.records,
         classes=settings.classes,
+        schema=settings.schema,
+        image_size=settings.image_size,
+        grey=settings.grey,
+        unit=settings.unit,
+        max_per_unit=settings.max_per_unit,
+        test=settings.test,
+        holdout=settings.holdout,
     )
     if settings.public_data is not None:
         data_dir = None if settings.data_dir is None else Path(settings.data_dir)
@@ -326,8 +371,11 @@ def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = 
         raise RequestError(f"the weights in {folder.path} do not fit the network {settings.model}") from error
     row = find_method(settings.method, settings.variant)
     plan = from_json(PrivacyPlan, config["plan"], where="config.json plan")
-    method = row.build(model.to(choose_device(device)), settings, plan)
-    return Run(
+    form = read_form(config)
+    persons = form is not None and form.unit != ONE_RECORD
+    build, kind = (method_by_person, RunByPerson) if persons else (row.build, Run)
+    method = build(model.to(choose_device(device)), settings, plan)
+    run = kind(
         method=settings.method,
         variant=settings.variant,
         claim_source=method.claim_source,
@@ -345,3 +393,4 @@ def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = 
         command=str(config["command"]),
         notes=tuple(config["notes"]),
     )
+    return _as_far_as_provable(run, form)

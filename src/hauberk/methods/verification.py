@@ -1,0 +1,183 @@
+"""Verify a run folder: its files are those that were written, and its card says what its events prove.
+
+    manifest.json           sha256 of every file of the run that may be shown to others
+    private/manifest.json   the same for what is in ``private``, kept there: a hash of private numbers is one
+
+A manifest is no signature: whoever can write the folder can write it anew. What cannot be had by that is a
+smaller epsilon: it is computed again from the events, and the events must cover the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hauberk.accounting import Card, PrivacyPlan
+from hauberk.accounting.json_form import from_json
+from hauberk.errors import RequestError
+from hauberk.files import PARTIAL, read_json, write_json
+from hauberk.methods.columns import privacy_columns
+from hauberk.methods.settings import TrainSettings
+from hauberk.methods.training import read_form, read_settings
+from hauberk.training import RunFolder
+from hauberk.training.run_folder import LOCK
+
+MANIFEST = "manifest.json"
+_SAME = 1e-9  # relative: another build of the accountant may round the last digits differently
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at; ``found`` says in a sentence what is wrong with it, or what it is."""
+
+    name: str
+    passed: bool
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What was found about a run. ``epsilon``: proven from its events, None where nothing is."""
+
+    run: str
+    checks: tuple[Check, ...]
+    epsilon: float | None
+    delta: float | None
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "checks": [asdict(each) for each in self.checks], "passed": self.passed}
+
+
+class _Failed(Exception):
+    """A check that did not pass, with its sentence."""
+
+
+def write_manifest(path: Path) -> None:
+    """Write down the hashes of all files of a run, once they are all there."""
+    for folder in (path / "private", path):
+        if folder.is_dir():
+            write_json(folder / MANIFEST, {"sha256": _hashes(folder)})
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Of the files in a folder itself; what is unfinished, and what processes lock, is nobody's result."""
+    files = sorted(each for each in folder.iterdir() if each.is_file() and each.name not in (MANIFEST, LOCK))
+    try:
+        return {
+            each.name: hashlib.sha256(each.read_bytes()).hexdigest()
+            for each in files
+            if not (each.name.startswith(".") and each.suffix == PARTIAL)
+        }
+    except OSError as error:
+        raise RequestError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def verify_run(path: Path) -> Verification:
+    """Look at everything; a check that fails is a finding, not an error."""
+    folder = RunFolder.open(path)
+    proven: list[tuple[float, float]] = []
+
+    def events() -> str:
+        card, plan = folder.read_card(), _plan(folder)
+        sentence, bound = _proven_again(folder, card, plan)
+        proven.extend([] if bound is None else [bound])
+        return sentence
+
+    looked: list[tuple[str, Callable[[], str]]] = [
+        ("files", lambda: _same_files(path)),
+        ("private files", lambda: _same_files(folder.private)),
+        ("settings", lambda: _card_of_these_settings(folder)),
+        ("events", events),
+    ]
+    checks = []
+    for name, look in looked:
+        if name == "private files" and not folder.private.is_dir():
+            continue  # a run that was passed on without them
+        try:
+            checks.append(Check(name=name, passed=True, found=look()))
+        except (_Failed, RequestError) as failed:
+            checks.append(Check(name=name, passed=False, found=str(failed)))
+    epsilon, delta = proven[0] if proven else (None, None)
+    return Verification(run=str(path), checks=tuple(checks), epsilon=epsilon, delta=delta)
+
+
+def _same_files(folder: Path) -> str:
+    content = read_json(folder / MANIFEST)
+    written = content.get("sha256") if isinstance(content, dict) and len(content) == 1 else None
+    if not isinstance(written, dict):
+        raise _Failed(f"{folder / MANIFEST} is no list of hashes")
+    found = _hashes(folder)
+    for name in sorted({*written, *found}):
+        if name not in found:
+            raise _Failed(f"{folder / name} is missing")
+        if name not in written:
+            raise _Failed(f"{folder / name} was not there when the run ended")
+        if written[name] != found[name]:
+            raise _Failed(f"{folder / name} has been changed since the run ended")
+    return f"{len(found)} files are as they were written"
+
+
+def _plan(folder: RunFolder) -> PrivacyPlan:
+    return from_json(PrivacyPlan, read_settings(folder)[1]["plan"], where="config.json plan")
+
+
+def _card_of_these_settings(folder: RunFolder) -> str:
+    """The card is about the run that config.json describes."""
+    settings, config = read_settings(folder)
+    card, form = folder.read_card(), read_form(config)
+    said: dict[str, tuple[object, object]] = {
+        "method": (card.method, settings.method),
+        "variant": (card.variant, settings.variant),
+        "number of records": (card.records, _plan(folder).records),
+        "seed": (card.seed, settings.seed),
+        "command": (card.command, config["command"]),
+    }
+    if form is not None:
+        said["privacy unit"] = (card.privacy.unit, form.unit)
+        if form.unprovable is not None and card.privacy.proven is not None:
+            raise _Failed(f"the card proves an epsilon, but {form.unprovable}")
+    for what, (on_card, in_config) in said.items():
+        if on_card != in_config:
+            raise _Failed(f"the {what} is {on_card!r} on the card and {in_config!r} in config.json")
+    for note in config["notes"]:
+        if note not in card.notes:
+            raise _Failed(f"the card lacks the note {note!r}")
+    _check_claim(card, settings, _plan(folder))
+    return "the card is about this run"
+
+
+def _check_claim(card: Card, settings: TrainSettings, plan: PrivacyPlan) -> None:
+    claimed = card.privacy.claimed
+    if claimed is None or not plan.private:
+        return
+    wanted = settings.epsilon if settings.variant == "paper" else plan.epsilon()
+    if wanted is not None and not math.isclose(claimed.epsilon, wanted, rel_tol=_SAME):
+        raise _Failed(f"the card claims epsilon {claimed.epsilon:.6g}, but the plan says {wanted:.6g}")
+
+
+def _proven_again(folder: RunFolder, card: Card, plan: PrivacyPlan) -> tuple[str, tuple[float, float] | None]:
+    """The sentence, and the (epsilon, delta) that the events prove by themselves."""
+    columns = privacy_columns(plan, folder.read_events(), source="events.json")
+    again, said = columns.proven, card.privacy.proven
+    if said is None:
+        return f"the card proves no epsilon: {card.privacy.reason}", None
+    if again is None:
+        raise _Failed(f"the card proves epsilon {said.epsilon:.6g}, but from the events: {columns.reason}")
+    same = math.isclose(said.epsilon, again.epsilon, rel_tol=_SAME)
+    if not same or said.delta != again.delta:
+        raise _Failed(
+            f"the card proves epsilon {said.epsilon:.6g} at delta {said.delta:g}, but the events prove "
+            f"{again.epsilon:.6g} at {again.delta:g}"
+        )
+    return (
+        f"epsilon {again.epsilon:.6g} at delta {again.delta:g} by {again.accountant}, as on the card",
+        (again.epsilon, again.delta),
+    )

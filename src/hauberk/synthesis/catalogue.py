@@ -1,0 +1,108 @@
+"""All synthesizers by name. To add one: one file, and one row here; the table test does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from hauberk.errors import RequestError
+from hauberk.synthesis.aae import AAE, AaeSettings
+from hauberk.synthesis.base import KIND, Synthesizer, Task
+from hauberk.synthesis.class_marginals import MarginalsSettings
+from hauberk.synthesis.daae import DAAE, DaaeSettings
+from hauberk.synthesis.gan import GAN, GanSettings
+from hauberk.synthesis.marginals import Marginals
+from hauberk.synthesis.neural import NeuralSettings
+from hauberk.synthesis.vae import VAE, VaeSettings
+from hauberk.synthesis.vae_gan import VAEGAN, VaeGanSettings
+from hauberk.training.run_folder import RunFolder
+
+Size = Literal["tiny", "quick", "full"]
+"""``tiny`` is for tests and means nothing, ``quick`` for a first look."""
+
+TINY: Mapping[str, Any] = MappingProxyType({"width": 8, "latent": 3, "batch": 16, "epochs": 2.0})
+QUICK_EPOCHS = 0.3  # share of the full number of passes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesizerRow:
+    """``plain`` are the settings without privacy, ``private`` those with: noise likes smaller networks."""
+
+    kind: type[Synthesizer]
+    summary: str
+    plain: Any
+    private: Any
+
+    def settings(self, size: Size, *, private: bool) -> Any:
+        full = self.private if private else self.plain
+        if not isinstance(full, NeuralSettings) or size == "full":
+            return full
+        if size == "tiny":
+            return replace(full, **TINY)
+        return replace(full, epochs=QUICK_EPOCHS * full.epochs)
+
+    def build(self, task: Task, *, size: Size = "full") -> Synthesizer:
+        return self.kind(task, self.settings(size, private=task.budget is not None))
+
+
+_PRIVATE: Mapping[str, Any] = MappingProxyType({"width": 64, "latent": 8, "batch": 400, "epochs": 30.0})
+
+SYNTHESIZERS: Mapping[str, SynthesizerRow] = MappingProxyType(
+    {
+        "marginals": SynthesizerRow(
+            kind=Marginals,
+            summary="histograms by outcome, window of time and feature; independent sampling",
+            plain=MarginalsSettings(),
+            private=MarginalsSettings(),
+        ),
+        "vae": SynthesizerRow(
+            kind=VAE,
+            summary="variational autoencoder on data and masks",
+            plain=VaeSettings(),
+            private=VaeSettings(**_PRIVATE),
+        ),
+        "gan": SynthesizerRow(
+            kind=GAN,
+            summary="Wasserstein GAN; only the critic touches records",
+            plain=GanSettings(),
+            private=GanSettings(**_PRIVATE),
+        ),
+        "vae-gan": SynthesizerRow(
+            kind=VAEGAN,
+            summary="variational autoencoder and a critic of its rows",
+            plain=VaeGanSettings(),
+            private=VaeGanSettings(**_PRIVATE),
+        ),
+        "aae": SynthesizerRow(
+            kind=AAE,
+            summary="autoencoder and a critic of its latent numbers",
+            plain=AaeSettings(),
+            private=AaeSettings(**_PRIVATE),
+        ),
+        "daae": SynthesizerRow(
+            kind=DAAE,
+            summary="autoencoder with a critic of latent numbers and a critic of rows",
+            plain=DaaeSettings(),
+            private=DaaeSettings(**_PRIVATE),
+        ),
+    }
+)
+
+
+def find_synthesizer(name: str) -> SynthesizerRow:
+    if name not in SYNTHESIZERS:
+        raise RequestError(f"there is no synthesizer '{name}'; choose one of {', '.join(SYNTHESIZERS)}.")
+    return SYNTHESIZERS[name]
+
+
+def load_synthesizer(path: str | Path) -> Synthesizer:
+    """The synthesizer in a run folder, whichever it is."""
+    config = RunFolder.open(Path(path)).read_config()
+    if config.get("kind") != KIND:
+        raise RequestError(
+            f"{path} is a run of something else than a synthesizer; name one of `synth train`."
+        )
+    return find_synthesizer(str(config.get("synthesizer"))).kind.load(path)
