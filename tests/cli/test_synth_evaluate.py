@@ -67,7 +67,7 @@ def test_a_run_is_reported_and_evaluated_if_asked(hauberk: Command, files: Path)
     assert "evaluation.json" in refused.err
     (files / "made.csv").rename(run / "synthetic.csv")
     (run / "card.json").write_text("{}")
-    outcome = hauberk("synth", "report", "first", "--real", "ward:test", "--json")
+    outcome = hauberk("synth", "report", "first", "--real", "real.csv", "--schema", "ward.toml", "--json")
     assert outcome.code == 0, outcome.err
     report = files / json.loads(outcome.out)["report"]
     assert "The card of the run is not shown: card.json lacks the key" in report.read_text()

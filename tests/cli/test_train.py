@@ -41,9 +41,10 @@ def test_a_tiny_run_leaves_a_whole_folder_and_a_whole_card(hauberk: Run, workpla
         "card.json",
         "report.html",
         "strip.npz",
+        "manifest.json",
         "private",
     }
-    assert {path.name for path in (folder / "private").iterdir()} == {"diagnostics.jsonl"}
+    assert {path.name for path in (folder / "private").iterdir()} == {"diagnostics.jsonl", "manifest.json"}
     card = json.loads((folder / "card.json").read_text())
     assert json.loads(done.out) == card
     assert set(card) == CARD_KEYS

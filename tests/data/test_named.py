@@ -123,8 +123,8 @@ def test_a_wrong_request(name: str, options: dict[str, int], part: str, refusal:
 
 
 def test_a_file_of_another_kind(tmp_path: Path, refusal: Refusal) -> None:
-    (tmp_path / "table.csv").write_text("1,2\n")
-    assert "numpy.savez" in refusal(lambda: load(str(tmp_path / "table.csv")))
+    (tmp_path / "table.txt").write_text("1,2\n")
+    assert "numpy.savez" in refusal(lambda: load(str(tmp_path / "table.txt")))
 
 
 # --- the published data ---

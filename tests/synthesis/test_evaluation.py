@@ -164,7 +164,7 @@ def test_wrong_requests_cost_one_sentence(
     assert "features" in refusal(lambda: evaluate(real, replace(train, schema=other)))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_schema_can_be_evaluated(
     schemas: st.SearchStrategy[Schema],

@@ -70,7 +70,7 @@ def _guess(distances: np.ndarray, member: np.ndarray, chance: np.random.Generato
 
 def test_distances_that_know_nothing_are_believed_at_most_alpha() -> None:
     chance = np.random.default_rng(0)
-    tries, alpha, wrong = 400, 0.1, 0
+    tries, alpha, wrong = 300, 0.1, 0
     for _ in range(tries):
         member = chance.integers(0, 2, 200)
         wrong += _guess(chance.random(200), member, chance, alpha).epsilon_lower > 0
@@ -83,11 +83,11 @@ def test_randomised_response_is_measured_and_not_exceeded(epsilon: float) -> Non
     chance = np.random.default_rng(1)
     share = math.exp(epsilon) / (1 + math.exp(epsilon))
     bounds = []
-    for _ in range(200):
+    for _ in range(100):
         member = chance.integers(0, 2, 2000)
         told = np.where(chance.random(2000) < share, member, 1 - member)
         bounds.append(_guess(1.0 - told, member, chance, 0.05).epsilon_lower)
-    assert np.mean(np.array(bounds) > epsilon) <= binom.isf(1e-6, 200, 0.05) / 200
+    assert np.mean(np.array(bounds) > epsilon) <= binom.isf(1e-6, 100, 0.05) / 100
     assert np.median(bounds) > epsilon - 0.35
 
 

@@ -147,3 +147,15 @@ def test_synthetic_patients_resemble_real_ones() -> None:
     for place in range(len(patients.schema.temporal)):
         real, synthetic = (each.observed[..., place].double().mean() for each in (patients, made))
         assert float(synthetic) == pytest.approx(float(real), rel=0.25)
+
+
+def test_values_that_drown_in_noise_are_not_made_up() -> None:
+    patients = simulate_ward(300, seed=1)
+    scales = Scales.release(patients, noise_multiplier=500.0, randomness=QUIET, step=0)
+    assert not any(scales.visible(feature.name) for feature in patients.schema.temporal)
+    assert all(plain_scales(patients).visible(feature.name) for feature in patients.schema.temporal)
+    drowned = ClassMarginals.release(
+        patients, scales, settings=SETTINGS, noise_multiplier=0.0, randomness=QUIET, step=1
+    )
+    made = drowned.sample(20, torch.Generator().manual_seed(0))
+    assert bool((made.observed.flatten(1).sum(1) == 1).all())  # each keeps the one that makes it a patient

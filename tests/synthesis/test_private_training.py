@@ -171,6 +171,40 @@ def test_drawn_rows_are_data_times_mask() -> None:
         assert not bool(part[masks[..., columns.mask] == 0].any())
 
 
+def test_encoders_do_not_see_the_outcome_and_critics_do() -> None:
+    game = game_of("vae-gan")
+    outcome = PACKING.shape.outcome
+    assert outcome is not None
+    other = ROWS.clone()
+    other[:, outcome.start : outcome.stop] = 1 - other[:, outcome.start : outcome.stop]
+    codes = [game.get_submodule("encoder")(rows) for rows in (ROWS, other)]
+    scores = [game.get_submodule("critic")(rows) for rows in (ROWS, other)]
+    assert torch.equal(*codes)
+    assert not torch.equal(*scores)
+
+
+@each
+def test_before_training_rows_have_the_pooled_frequencies(name: str) -> None:
+    real = simulate_ward(600, seed=1)
+    scales = Scales.release(real, noise_multiplier=0.0, randomness=SeededRandomness(0), step=0)
+    packing = Packing(scales)
+    torch.manual_seed(0)
+    game = build(name).build_game(packing.shape)
+    game.start_from(scales)
+    chance = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        made = packing.unpack(
+            game.generate(
+                torch.randn(600, game.latent, generator=chance),
+                torch.randn(600, packing.shape.width, generator=chance),
+            )
+        )
+    lengths = [float(each.lengths.double().mean()) for each in (real, made)]
+    assert lengths[1] == pytest.approx(lengths[0], rel=0.25)
+    events = [float((each.outcome == 1).double().mean()) for each in (real, made)]
+    assert events[1] == pytest.approx(events[0], abs=0.08)
+
+
 def test_settings_travel_as_they_are() -> None:
     model = build("vae")
     changed = type(model)(model.task, replace(model.settings, clip=0.25))

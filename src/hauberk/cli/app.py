@@ -15,10 +15,13 @@ from hauberk.cli.certify import certify_run
 from hauberk.cli.examine import report_run
 from hauberk.cli.facts import account, data_list, methods_list
 from hauberk.cli.imitate import imitate_app
+from hauberk.cli.inspect_data import data_inspect
+from hauberk.cli.predict import predict
 from hauberk.cli.reproduce import reproduce
 from hauberk.cli.screen import messages
 from hauberk.cli.synth import synth_app
 from hauberk.cli.train import demo, train
+from hauberk.cli.verify import verify
 from hauberk.errors import RequestError
 from hauberk.gradients import GeneralPathNotice
 from hauberk.training.checkpoints import CheckpointNotice
@@ -57,6 +60,8 @@ app.command(
     "attack",
     epilog="Example: hauberk attack runs/demo --attacks fgsm,mim,pgd --norm linf --radius 0.05,8/255",
 )(attack)
+app.command("predict", epilog="Example: hauberk predict runs/demo picture.png")(predict)
+app.command("verify", epilog="Example: hauberk verify runs/demo")(verify)
 app.command("report", epilog="Example: hauberk report runs/demo")(report_run)
 app.command(
     "account",
@@ -73,6 +78,7 @@ app.command(
 app.command("reproduce", epilog="Example: hauberk reproduce hgm-figure-1 --size quick")(reproduce)
 app.command("methods", epilog="Example: hauberk methods --json")(methods_list)
 data_app.command("list", epilog="Example: hauberk data list --data-dir ~/data")(data_list)
+data_app.command("inspect", epilog="Example: hauberk data inspect people.csv --out people.toml")(data_inspect)
 app.add_typer(data_app, name="data")
 app.add_typer(imitate_app, name="imitate")
 app.add_typer(synth_app, name="synth")

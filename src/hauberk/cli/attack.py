@@ -20,6 +20,7 @@ from hauberk.methods import load_run
 from hauberk.methods.attack_records import WORST_CASE, AttackTable
 from hauberk.methods.attack_runs import DRAWS, attack_run
 from hauberk.methods.training import audit_settings_of, load_split, read_settings
+from hauberk.methods.verification import update_manifest
 from hauberk.report import write_report
 from hauberk.report.attack_wording import attack_cell, shown_rows, title_of, what_was_attacked
 from hauberk.report.rounding import count, plain, plain_percent
@@ -131,6 +132,7 @@ def _attack_at(path: Path, options: dict[str, Any], device: str, *, as_json: boo
         found = attack_run(loaded, test, samples=samples, progress=progress, **options)
     table = found.record().write(path)
     write_report(card, folder.report)
+    update_manifest(path, "attacks.json", "attacks.npz", "report.html")
     if as_json:
         print_json({"run": str(path), **to_json(table)})
         return
@@ -178,6 +180,7 @@ def _attack_inside(path: Path, limit: int, steps: int, draws: int, device: str, 
         card: Card = loaded.audit(split.test, settings=settings, progress=progress)
     folder.write_card(card)
     write_report(card, folder.report)
+    update_manifest(path, "card.json", "strip.npz", "report.html")
     show_card(card, folder.report, as_json=as_json)
     observed = card.robustness.observed
     if observed is not None and observed.broken:

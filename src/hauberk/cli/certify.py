@@ -20,6 +20,7 @@ from hauberk.cli.screen import messages, output, print_json, progress_bars
 from hauberk.errors import RequestError
 from hauberk.files import write_text
 from hauberk.methods.run_certification import Certification, prepare_certification
+from hauberk.methods.verification import update_manifest
 from hauberk.methods.verified_inference import CertificationLost, Verdicts
 from hauberk.report import write_report
 from hauberk.report.rounding import count, length, percent, percent_at_most, plain
@@ -130,6 +131,9 @@ def certify_run(
     card = request.write(verdicts)
     if card is not None:
         write_report(card, request.folder.report)
+    update_manifest(
+        request.folder.path, "certificates.csv", "certificates.json", "card.json", "strip.npz", "report.html"
+    )
     if csv is not None:
         write_text(csv, verdicts.to_csv())
     kept.remove()

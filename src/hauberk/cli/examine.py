@@ -11,6 +11,7 @@ import typer
 from hauberk.cli.screen import output, print_json
 from hauberk.cli.train import RUNS
 from hauberk.errors import RequestError
+from hauberk.methods.verification import update_manifest
 from hauberk.report import write_report
 from hauberk.training import RunFolder
 
@@ -33,6 +34,7 @@ def report_run(
     folder = RunFolder.open(path)
     card = folder.read_card()
     write_report(card, folder.report)
+    update_manifest(path, "report.html")
     if as_json:
         print_json({"report": str(folder.report)})
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
@@ -65,27 +65,18 @@ def evaluate_files(
     folder = None if out is None else _folder(out, force)
     wanted = {"real": real, "synthetic": synthetic, "train": train, "held-out": held_out}
     named = {name: text for name, text in wanted.items() if text is not None}
-    with progress_bars() as progress:
-        sets = _read(named, _schema(schema, data, named), data_dir, progress)
-        found = evaluate(
-            sets["real"].patients,
-            sets["synthetic"].patients,
-            train=None if train is None else sets["train"].patients,
-            held_out=None if held_out is None else sets["held-out"].patients,
-            seed=seed,
-            patients=patients,
-            alpha=alpha,
-            delta=delta,
-            progress=progress,
-        )
-    for name, each in sets.items():
-        if each.repairs.total:
-            _say(
-                f"{each.repairs.total:,} values of the {name} set were repaired by the schema (not private)."
-            )
+    found = _evaluated(
+        named,
+        _schema(schema, data, named),
+        data_dir,
+        seed=seed,
+        patients=patients,
+        alpha=alpha,
+        delta=delta,
+    )
     if folder is not None:
         write_json(folder / EVALUATION, found.to_json())
-        write_synthesis_report(found, folder / REPORT, card=_card(folder))
+        _draw(found, folder)
     if as_json:
         print_json(found.to_json())
         return
@@ -116,21 +107,46 @@ def report_evaluation(
         found = Evaluation.from_json(read_json(folder / EVALUATION), where=str(folder / EVALUATION))
     else:
         named = {"real": real, "synthetic": str(folder)} | ({} if train is None else {"train": train})
-        with progress_bars() as progress:
-            sets = _read(named, _schema(schema, None, named), data_dir, progress)
-            found = evaluate(
-                sets["real"].patients,
-                sets["synthetic"].patients,
-                train=None if train is None else sets["train"].patients,
-                seed=seed,
-                progress=progress,
-            )
+        found = _evaluated(named, _schema(schema, None, named), data_dir, seed=seed)
         write_json(folder / EVALUATION, found.to_json())
-    write_synthesis_report(found, folder / REPORT, card=_card(folder))
+    _draw(found, folder)
     if as_json:
         print_json({"report": str(folder / REPORT)})
     else:
         output.print(f"Report: {folder / REPORT}", highlight=False, soft_wrap=True)
+
+
+def _evaluated(
+    named: dict[str, str], schema: Schema | None, data_dir: Path | None, **settings: Any
+) -> Evaluation:
+    """Read the sets and evaluate them, with a bar for each, and say what the schema had to repair."""
+    with progress_bars() as progress:
+        sets = _read(named, schema, data_dir, progress)
+        patients = {name: each.patients for name, each in sets.items()}
+        found = evaluate(
+            patients["real"],
+            patients["synthetic"],
+            train=patients.get("train"),
+            held_out=patients.get("held-out"),
+            progress=progress,
+            **settings,
+        )
+    for name, each in sets.items():
+        if each.repairs.total and _preset(named[name]) is None:  # those of a preset are part of it
+            messages.print(
+                f"hauberk: {each.repairs.total:,} values of the {name} set were repaired (not private).",
+                style="yellow",
+                highlight=False,
+                soft_wrap=True,
+            )
+    return found
+
+
+def _draw(found: Evaluation, folder: Path) -> None:
+    with progress_bars() as progress:
+        progress("report", 0, 1)
+        write_synthesis_report(found, folder / REPORT, card=_card(folder))
+        progress("report", 1, 1)
 
 
 def _folder(out: Path, force: bool) -> Path:
@@ -220,41 +236,20 @@ def _find(name: str, wanted: str) -> Path:
     )
 
 
-def _say(sentence: str) -> None:
-    messages.print(f"hauberk: {sentence}", style="yellow", highlight=False, markup=False, soft_wrap=True)
-
-
 def _show(found: Evaluation) -> None:
-    table = Table(Column("measure", no_wrap=True), "synthetic", "real, for comparison", "what it is")
+    table = Table(Column("measure", no_wrap=True), "synthetic", "real, for comparison")
     for line in lines(found):
-        table.add_row(line.name, line.synthetic, line.reference, line.meaning)
-    for row in _judgements(found):
-        table.add_row(*row)
+        table.add_row(line.name, line.synthetic, line.reference)
+    if found.detection is not None:
+        table.add_row("Discriminative score", within(found.detection.score), "–")
+    used = found.prediction
+    if used is not None:
+        table.add_row("AUROC, trained on", within(used.auroc_synthetic), within(used.auroc_real))
+        table.add_row("AUPRC, trained on", within(used.auprc_synthetic), within(used.auprc_real))
+    if found.membership is not None:
+        guesses = found.membership.guesses
+        table.add_row("Membership advantage", within(guesses.rates.advantage), "–")
+        table.add_row(f"Epsilon at least, level {guesses.alpha:g}", at_least(guesses.epsilon_lower), "–")
     output.print(table)
     for note in found.notes:
         output.print(note, highlight=False, soft_wrap=True, markup=False)
-
-
-def _judgements(found: Evaluation) -> list[tuple[str, str, str, str]]:
-    """The rows that come with intervals; what was not measured has none, and a note."""
-    rows: list[tuple[str, str, str, str]] = []
-    if found.detection is not None:
-        rows.append(
-            (
-                "Discriminative score",
-                within(found.detection.score),
-                "0.000",
-                "accuracy of a classifier minus 0.5",
-            )
-        )
-    used = found.prediction
-    if used is not None:
-        told = "trained on the set, tested on real patients"
-        rows.append(("AUROC", within(used.auroc_synthetic), within(used.auroc_real), told))
-        rows.append(("AUPRC", within(used.auprc_synthetic), within(used.auprc_real), told))
-    if found.membership is not None:
-        guesses = found.membership.guesses
-        rows.append(("Membership advantage", within(guesses.rates.advantage), "0.000", "guessed by distance"))
-        level = f"lower bound at level {guesses.alpha:g}, delta {guesses.delta:g}"
-        rows.append(("Epsilon found", at_least(guesses.epsilon_lower), "–", level))
-    return rows

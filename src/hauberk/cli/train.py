@@ -21,6 +21,7 @@ from hauberk.gradients import GeneralPathNotice
 from hauberk.methods.settings import CLIPPINGS, REDISTRIBUTIONS, read_toml
 from hauberk.methods.training import Prepared, follow, prepare, prepare_resume
 from hauberk.methods.training import train as train_prepared
+from hauberk.methods.verification import write_manifest
 from hauberk.report import card_table, write_report
 from hauberk.training.distribution import ProcessLost, Ranks
 from hauberk.training.optimisation import OPTIMIZERS, SCHEDULES
@@ -72,6 +73,7 @@ def finish(
     with progress_bars() as progress:
         _, card = train_prepared(prepared, command=command, resume=resume, progress=progress, ranks=ranks)
     write_report(card, prepared.folder.report)
+    write_manifest(prepared.folder.path)
     show_card(card, prepared.folder.report, as_json=as_json)
 
 

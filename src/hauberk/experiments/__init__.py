@@ -30,6 +30,7 @@ from hauberk.experiments import (
     stobatch_rivals,
     stobatch_scaling,
     stobatch_strong,
+    synth_table,
     transdenoiser_figures,
     utility_subspace,
 )
@@ -157,6 +158,12 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             source="004 Table 5.8",
             summary="seconds to make 54,000 adversarial examples, by AIN and by C&W",
             run=ain_time.run,
+        ),
+        "synth-table": Experiment(
+            source="004 section 4.3",
+            summary="every synthesizer of health records, without privacy and at epsilon 3",
+            run=synth_table.run,
+            run_seeds=synth_table.run_seeds,
         ),
     }
 )

@@ -8,6 +8,7 @@ Guarantee: that of the method, for adding or removing one person with all its im
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from hauberk.errors import RequestError
 from hauberk.gradients import RecordLoss, ScoreLoss
 from hauberk.methods.adaclip import AdaClip
 from hauberk.methods.base import Constants, Method
+from hauberk.methods.catalogue import find_method
 from hauberk.methods.directional import Directional
 from hauberk.methods.dp_sgd import DPSGD
 from hauberk.methods.private_smoothing import PrivateSmoothing
@@ -80,17 +82,26 @@ class DirectionalByPerson(ByPerson, Directional):
     """`Directional` for persons."""
 
 
-_BY_PERSON: dict[str, type[PrivateSmoothing] | type[DPSGD] | type[AdaClip] | type[Directional]] = {
-    each.name: each for each in (SmoothingByPerson, DPSGDByPerson, AdaClipByPerson, DirectionalByPerson)
+_BY_PERSON: dict[type[Method], Callable[[nn.Module, TrainSettings, PrivacyPlan], Method]] = {
+    PrivateSmoothing: SmoothingByPerson.from_settings,
+    DPSGD: DPSGDByPerson.from_settings,
+    AdaClip: AdaClipByPerson.from_settings,
+    Directional: DirectionalByPerson.from_settings,
 }
+METHODS_BY_PERSON = tuple(each.name for each in _BY_PERSON)
 
 
 def method_by_person(model: nn.Module, settings: TrainSettings, plan: PrivacyPlan) -> Method:
-    """The method of the settings for persons; refused where it cannot be one."""
-    kind = _BY_PERSON.get(settings.method)
-    if kind is None or settings.variant != "sound":
+    """The method of the settings for persons; refused where it cannot be one.
+
+    What the settings make of the method by itself decides: a setting that makes another one of it
+    (adversarial copies by an imitation network, say) is not passed over.
+    """
+    plain = find_method(settings.method, settings.variant).build(model, settings, plan)
+    build = _BY_PERSON.get(type(plain))
+    if build is None or settings.variant != "sound":
         raise RequestError(
-            f"{settings.method} --variant {settings.variant} does not protect persons with several records: "
-            f"choose one of {', '.join(_BY_PERSON)}, or leave out the unit"
+            f"{settings.method} with these settings does not protect persons with several records: choose "
+            f"{', '.join(METHODS_BY_PERSON)} in the sound variant, or leave out the unit"
         )
-    return kind.from_settings(model, settings, plan)
+    return build(model, settings, plan)

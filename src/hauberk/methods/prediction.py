@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from hauberk.data.image_folder import PICTURES, pictures_below, read_pictures
 from hauberk.data.input_form import InputForm
 from hauberk.data.inputs import read_inputs
 from hauberk.data.table import is_table, read_table
+from hauberk.data.table_schema import TableSchema
 from hauberk.errors import RequestError
 from hauberk.methods.robustness_question import Question
 from hauberk.methods.run import Run, predictions
@@ -33,14 +36,15 @@ from hauberk.training import RunFolder
 class Prediction:
     """One input's answer. ``label`` is None where the classifier abstains, ``radius`` where it has none.
 
-    ``in_users_units``: how far each number of a table's row may move alone, in its own units.
+    ``in_users_units``: how far each number of a table's row may move alone, in its own units; None where the
+    row has no such number.
     """
 
     input: str
     label: str | None
     radius: float | None
     abstain: bool
-    in_users_units: dict[str, float]
+    in_users_units: dict[str, float | None]
 
     def flat(self) -> dict[str, Any]:
         """As one line of a table."""
@@ -102,12 +106,12 @@ class PreparedPrediction:
             blank = torch.zeros(len(self.x), dtype=torch.int64)
             asked = Dataset(name="inputs", x=self.x, y=blank, classes=self.run.classes)
             labels = predictions(self.run.model, asked).tolist()
-            rows = tuple(self._row(name, label, None) for name, label in zip(self.names, labels, strict=True))
+            rows = tuple(self._row(place, label, None) for place, label in enumerate(labels))
             return Predictions(certificate=None, norm=None, alpha=None, samples=None, rows=rows)
         verdicts = self.inference.answer(self.x, progress=progress)
         assert verdicts is not None  # alone, one leads
         found = verdicts.certificates
-        answers = zip(self.names, found.labels.tolist(), found.radii.tolist(), strict=True)
+        answers = zip(range(len(self.x)), found.labels.tolist(), found.radii.tolist(), strict=True)
         return Predictions(
             certificate=found.certificate,
             norm=found.norm,
@@ -116,12 +120,24 @@ class PreparedPrediction:
             rows=tuple(self._row(*each) for each in answers),
         )
 
-    def _row(self, name: str, label: int, radius: float | None) -> Prediction:
-        schema = None if self.form is None else self.form.table
-        own = {} if schema is None or radius is None else schema.in_users_units(radius)
+    @cached_property
+    def _schema(self) -> TableSchema | None:
+        return None if self.form is None else self.form.table
+
+    def _row(self, place: int, label: int, radius: float | None) -> Prediction:
+        own: dict[str, float | None] = {}
+        if self._schema is not None and radius is not None:
+            absent = self._schema.missing_in(self.x[place].tolist())
+            moves = self._schema.in_users_units(radius).items()
+            own = {name: None if name in absent else move for name, move in moves}
         abstain = label < 0
-        said = None if abstain else self.class_names[label]
-        return Prediction(input=name, label=said, radius=radius, abstain=abstain, in_users_units=own)
+        return Prediction(
+            input=self.names[place],
+            label=None if abstain else self.class_names[label],
+            radius=radius,
+            abstain=abstain,
+            in_users_units=own,
+        )
 
 
 def prepare_prediction(
@@ -162,7 +178,7 @@ def _read(path: Path, form: InputForm | None, shape: tuple[int, ...]) -> tuple[t
             )
         table = read_table(path, schema, labelled=False)
         return tuple(f"line {line}" for line in table.lines), table.x
-    if path.is_dir():
+    if os.path.isdir(path):
         if schema is not None:
             raise RequestError(
                 f"{path} is a folder, but this run was trained on a table; give it a .csv file."
@@ -170,10 +186,9 @@ def _read(path: Path, form: InputForm | None, shape: tuple[int, ...]) -> tuple[t
         files = pictures_below(path)
         if not files:
             raise RequestError(f"{path} holds no pictures; give a folder with at least one.")
-        names = tuple(each.relative_to(path).as_posix() for each in files)
-        return names, _pictures(files, form, shape)
+        return tuple(_shown(each.relative_to(path)) for each in files), _pictures(files, form, shape)
     if path.suffix.lower() in PICTURES and schema is None:
-        return (path.name,), _pictures([path], form, shape)
+        return (_shown(Path(path.name)),), _pictures([path], form, shape)
     x = read_inputs(path, shape=shape)
     return tuple(f"row {row}" for row in range(len(x))), x
 
@@ -183,3 +198,8 @@ def _pictures(paths: list[Path], form: InputForm | None, shape: tuple[int, ...])
     if form is None or form.image_size is None:
         return torch.cat([read_inputs(path, shape=shape) for path in paths])
     return read_pictures(paths, image_size=form.image_size, grey=form.grey)
+
+
+def _shown(path: Path) -> str:
+    """A file's name as text, whatever bytes it has."""
+    return os.fsencode(path.as_posix()).decode(errors="replace")

@@ -236,7 +236,7 @@ def train(
                 "classes": prepared.split.classes,
                 "command": command,
                 "notes": list(prepared.notes),
-                **_form_of(prepared.split),
+                **({} if (form := _form_of(prepared.split)) is None else {"inputs": asdict(form)}),
             }
         )
     only_audit = resume and folder.trained  # interrupted between training and card
@@ -257,15 +257,15 @@ def train(
         notes=prepared.notes,
         ranks=ranks,
     )
-    run = _as_far_as_provable(run, getattr(prepared.split, "form", None))
+    run = _as_far_as_provable(run, _form_of(prepared.split))
     ranks.close()  # the others leave now; what becomes of them no longer matters
     card = run.audit(prepared.split.test, settings=settings.audit(), progress=progress)
     folder.write_card(card)
     return run, card
 
 
-def _form_of(split: Split) -> dict[str, Any]:
-    return {"inputs": asdict(split.form)} if isinstance(split, DescribedSplit) else {}
+def _form_of(split: Split) -> InputForm | None:
+    return split.form if isinstance(split, DescribedSplit) else None
 
 
 def read_form(config: Mapping[str, Any]) -> InputForm | None:

@@ -67,6 +67,19 @@ def write_manifest(path: Path) -> None:
             write_json(folder / MANIFEST, {"sha256": _hashes(folder)})
 
 
+def update_manifest(path: Path, *written: str) -> None:
+    """After a command that wrote, or removed, the files named: theirs are taken anew and no others.
+
+    What somebody else has changed stays a difference. A run that never had a manifest gets none.
+    """
+    if not (path / MANIFEST).is_file():
+        return
+    known, now = dict(read_json(path / MANIFEST)["sha256"]), _hashes(path)
+    kept = {name: digest for name, digest in known.items() if name not in written}
+    new = {name: now[name] for name in written if name in now}
+    write_json(path / MANIFEST, {"sha256": dict(sorted((kept | new).items()))})
+
+
 def _hashes(folder: Path) -> dict[str, str]:
     """Of the files in a folder itself; what is unfinished, and what processes lock, is nobody's result."""
     files = sorted(each for each in folder.iterdir() if each.is_file() and each.name not in (MANIFEST, LOCK))

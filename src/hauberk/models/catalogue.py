@@ -58,7 +58,7 @@ _NETWORKS = {
         make=transformer.transformer,
     ),
     "wavelet-linear": Network(
-        description="one linear layer on fixed wavelet features of an image; few weights, good under privacy",
+        description="one linear layer on fixed wavelet features of an image; 8,340 weights for MNIST",
         make=wavelets.wavelet_linear,
     ),
     "wavelet-cnn": Network(

@@ -5,6 +5,8 @@ for missing values and increments for irregular times, and written back exactly.
 patient with all rows.
 """
 
+from hauberk.synthesis.base import Synthesizer, Task
+from hauberk.synthesis.catalogue import SYNTHESIZERS, find_synthesizer, load_synthesizer
 from hauberk.synthesis.cells import Repairs
 from hauberk.synthesis.decode import decode
 from hauberk.synthesis.encode import Encoded, encode
@@ -18,6 +20,7 @@ from hauberk.synthesis.writing import write_patients
 
 __all__ = [
     "PRESETS",
+    "SYNTHESIZERS",
     "WARD",
     "Categorical",
     "Clock",
@@ -30,11 +33,15 @@ __all__ = [
     "Preset",
     "Repairs",
     "Schema",
+    "Synthesizer",
+    "Task",
     "decode",
     "draft_schema",
     "encode",
     "find_preset",
+    "find_synthesizer",
     "load_patients",
+    "load_synthesizer",
     "read_patients",
     "simulate_ward",
     "validate",

@@ -1,14 +1,14 @@
 """What all synthesizers share: they learn from patients, make new ones, and say what they guarantee.
 
 A synthesizer is one file with a subclass of `Synthesizer` and one row in `hauberk.synthesis.catalogue`. The
-subclass says what it releases (`planned_events`, `train`) and how patients are made of it (`draw`); the
+subclass says what it releases (`planned_events`, `train`) and how patients are made of it (`sampler`); the
 checks, the files and the card are here once.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -30,6 +30,10 @@ from hauberk.training.run_folder import RunFolder
 KIND = "synthesizer"  # marks the config.json of a synthesizer's run
 STAND_IN_DELTA = 1e-5  # written beside the events of a run without privacy, where it means nothing
 _PATIENTS_AT_ONCE = 1000
+
+
+Sampler = Callable[[int, torch.Generator], Patients]
+"""``sampler(count, generator)``: so many new patients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +102,8 @@ class Synthesizer(ABC):
         """Release what is planned, and write it down before it is released."""
 
     @abstractmethod
-    def draw(self, tensors: Mapping[str, Tensor], count: int, generator: torch.Generator) -> Patients:
-        """Patients made of what was released: post-processing."""
+    def sampler(self, tensors: Mapping[str, Tensor]) -> Sampler:
+        """What makes patients of what was released: post-processing."""
 
     def fit(
         self,
@@ -134,12 +138,12 @@ class Synthesizer(ABC):
     def sample(self, count: int, *, seed: int, progress: Progress = silent) -> Patients:
         """``count`` new patients, the same for the same seed; they validate against the schema."""
         check_count(count, at_least=1, named="the number of patients to make")
-        tensors, generator = self.trained.tensors, torch.Generator().manual_seed(seed)
+        make, generator = self.sampler(self.trained.tensors), torch.Generator().manual_seed(seed)
         parts: list[Patients] = []
         done = 0
         with torch.no_grad():
             while done < count:
-                parts.append(self.draw(tensors, min(_PATIENTS_AT_ONCE, count - done), generator))
+                parts.append(make(min(_PATIENTS_AT_ONCE, count - done), generator))
                 done += len(parts[-1])
                 progress("sampling", done, count)
         return _together(parts)

@@ -48,7 +48,10 @@ class SynthesizerRow:
         return self.kind(task, self.settings(size, private=task.budget is not None))
 
 
-_PRIVATE: Mapping[str, Any] = MappingProxyType({"width": 64, "latent": 8, "batch": 400, "epochs": 30.0})
+_PRIVATE: Mapping[str, Any] = MappingProxyType(
+    {"width": 32, "latent": 6, "batch": 400, "epochs": 60.0, "lr": 5e-3}
+)
+_PRIVATE_AUTOENCODER: Mapping[str, Any] = MappingProxyType({**_PRIVATE, "head_weight": 30.0})
 
 SYNTHESIZERS: Mapping[str, SynthesizerRow] = MappingProxyType(
     {
@@ -61,8 +64,8 @@ SYNTHESIZERS: Mapping[str, SynthesizerRow] = MappingProxyType(
         "vae": SynthesizerRow(
             kind=VAE,
             summary="variational autoencoder on data and masks",
-            plain=VaeSettings(),
-            private=VaeSettings(**_PRIVATE),
+            plain=VaeSettings(epochs=30.0, divergence_weight=0.3),
+            private=VaeSettings(**_PRIVATE_AUTOENCODER, divergence_weight=0.05),
         ),
         "gan": SynthesizerRow(
             kind=GAN,
@@ -73,23 +76,24 @@ SYNTHESIZERS: Mapping[str, SynthesizerRow] = MappingProxyType(
         "vae-gan": SynthesizerRow(
             kind=VAEGAN,
             summary="variational autoencoder and a critic of its rows",
-            plain=VaeGanSettings(),
-            private=VaeGanSettings(**_PRIVATE),
+            plain=VaeGanSettings(epochs=25.0, divergence_weight=0.3),
+            private=VaeGanSettings(**_PRIVATE_AUTOENCODER, divergence_weight=0.05),
         ),
         "aae": SynthesizerRow(
             kind=AAE,
             summary="autoencoder and a critic of its latent numbers",
-            plain=AaeSettings(),
-            private=AaeSettings(**_PRIVATE),
+            plain=AaeSettings(epochs=30.0),
+            private=AaeSettings(**_PRIVATE_AUTOENCODER),
         ),
         "daae": SynthesizerRow(
             kind=DAAE,
             summary="autoencoder with a critic of latent numbers and a critic of rows",
-            plain=DaaeSettings(),
-            private=DaaeSettings(**_PRIVATE),
+            plain=DaaeSettings(epochs=25.0),
+            private=DaaeSettings(**_PRIVATE_AUTOENCODER),
         ),
     }
 )
+"""By the name the command line gives them. Settings were chosen on a part of physionet2012 set a."""
 
 
 def find_synthesizer(name: str) -> SynthesizerRow:

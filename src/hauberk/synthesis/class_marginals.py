@@ -35,7 +35,13 @@ PRESENCE_EDGES = (1e-6, 0.1, 0.25, 0.5, 0.75, 0.95)
 
 @dataclass(frozen=True, kw_only=True)
 class MarginalsSettings:
-    """Public constants. ``scales_share`` is the scales' part of the budget (of ``mu^2``)."""
+    """Public constants of the second release and of sampling.
+
+    ``windows`` parts of the horizon and ``value_bins`` bins of equal pooled mass; ``scales_share`` of the
+    budget (of ``mu^2``) goes to the scales. Importances are relative to values that every patient has, at
+    ``least_importance`` for those that nobody has. ``doubt`` noise variances must be exceeded before a
+    difference between classes is believed; ``rank_correlation`` is that of one feature along time.
+    """
 
     windows: int = 4
     value_bins: int = 8
@@ -67,6 +73,7 @@ class ClassMarginals:
         self.scales, self.counts, self.settings = scales, dict(counts), settings
         self.noise_multiplier, self.schema = noise_multiplier, scales.schema
         self._layout = class_layout(scales, settings)
+        self._known: dict[str, Tensor] = {}
         for block in self._layout.blocks:
             if block.name not in self.counts or len(self.counts[block.name]) != block.width:
                 raise RequestError(f"these marginals lack '{block.name}': they belong to another schema.")
@@ -99,6 +106,11 @@ class ClassMarginals:
 
     def shares(self, block: str) -> Tensor:
         """(classes, bins): probabilities, each class drawn towards the pooled ones by its noise."""
+        if block not in self._known:
+            self._known[block] = self._drawn(block)
+        return self._known[block]
+
+    def _drawn(self, block: str) -> Tensor:
         classes = classes_of(self.schema)
         counts, deviation = self.counts[block].view(classes, -1), self._deviation(block)
         pooled = self._pooled(counts.sum(0), deviation * classes**0.5)
@@ -122,7 +134,7 @@ class ClassMarginals:
             kept[0] = 1.0
         return kept / kept.sum()
 
-    def sample(self, count: int, *, generator: torch.Generator) -> Patients:
+    def sample(self, count: int, generator: torch.Generator) -> Patients:
         """``count`` patients; post-processing."""
         schema = self.schema
         chance = _Chance(generator)
@@ -132,7 +144,9 @@ class ClassMarginals:
         windows = _windows(increments, self.settings.windows)
         values, seen = [], []
         for feature in schema.temporal:
-            seen.append(self._presence(feature, windows, chance))
+            presence = self._presence(feature, windows, chance)
+            # values that nobody can tell from noise are not made up: the feature stays unobserved
+            seen.append(presence if self.scales.visible(feature.name) else torch.zeros_like(presence))
             values.append(self._values(feature, kinds, windows, chance))
         return Patients.from_vectors(
             schema,
@@ -145,12 +159,11 @@ class ClassMarginals:
         )
 
     def _outcomes(self, count: int, chance: _Chance) -> Tensor:
-        deviation = self.noise_multiplier / self._layout.weight("classes")
-        counts = self.counts["classes"]
+        counts, deviation = self.counts["classes"], self._deviation("classes")
         shares = torch.where(counts > 2 * deviation, counts, 0.0)
         if not bool(shares.any()):
             shares = torch.ones_like(shares)
-        return chance.categories((shares / shares.sum()).expand(count, -1))
+        return chance.places(shares, (count,))
 
     def _static(self, kinds: Tensor, chance: _Chance) -> tuple[Tensor, Tensor]:
         columns, seen = [], []
@@ -160,7 +173,7 @@ class ClassMarginals:
                 known = kinds < 2
                 columns.append(one_hot(kinds.clamp_max(1), 2).double() * known[:, None])
             else:
-                places = chance.categories(self.shares(f"static/{feature.name}")[kinds])
+                places = chance.places_by_row(self.shares(f"static/{feature.name}")[kinds])
                 width = _value_width(feature, self.settings)
                 known = places < width
                 columns.append(self._within(feature, places.clamp_max(width - 1), "static", chance))
@@ -181,9 +194,9 @@ class ClassMarginals:
     def _times(self, count: int, chance: _Chance) -> tuple[Tensor, Tensor]:
         steps, edges = self.schema.time.steps, clock_edges(self.schema)
         ticks = max(1, self.schema.time.ticks)
-        lengths = chance.categories(self.scales.shares("lengths").expand(count, -1)) + 1
-        gaps = chance.categories(self.scales.shares("gaps").expand(count, steps, -1))
-        gaps[:, 0] = chance.categories(self.scales.shares("first").expand(count, -1))
+        lengths = chance.places(self.scales.shares("lengths"), (count,)) + 1
+        gaps = chance.places(self.scales.shares("gaps"), (count, steps))
+        gaps[:, 0] = chance.places(self.scales.shares("first"), (count,))
         inside = edges[gaps] + chance.uniform(gaps.shape) * (edges[gaps + 1] - edges[gaps])
         # a bin may hold several ticks; its edges lie half a tick beside them
         return ((inside * ticks).round() / ticks).clamp(0.0, 1.0).float(), lengths
@@ -234,11 +247,17 @@ class _Chance:
     def normals(self, shape: tuple[int, ...]) -> Tensor:
         return torch.randn(*shape, generator=self._generator, dtype=torch.float64)
 
-    def categories(self, probabilities: Tensor) -> Tensor:
-        """One place for each row of the last axis."""
-        below = probabilities.cumsum(-1)
-        drawn = self.uniform(tuple(probabilities.shape[:-1])) * below[..., -1]
-        return (below <= drawn[..., None]).sum(-1).clamp_max(probabilities.shape[-1] - 1)
+    def places(self, probabilities: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Places by one distribution for all."""
+        below = probabilities.cumsum(0)
+        drawn = self.uniform(shape) * below[-1]
+        return torch.searchsorted(below, drawn, right=True).clamp_max(len(below) - 1)
+
+    def places_by_row(self, probabilities: Tensor) -> Tensor:
+        """One place for each row by the row's own distribution."""
+        below = probabilities.cumsum(1)
+        drawn = self.uniform((len(below), 1)) * below[:, -1:]
+        return torch.searchsorted(below, drawn, right=True).clamp_max(below.shape[1] - 1)[:, 0]
 
 
 def _waves(bins: int) -> Tensor:

@@ -41,7 +41,7 @@ class DualAdversarialAutoencoder(Game):
 
     def __init__(self, shape: RowShape, settings: DaaeSettings) -> None:
         latent, width = settings.latent, settings.width
-        super().__init__(shape, latent=latent, noise_width=latent + 2 * shape.width)
+        super().__init__(shape, latent=latent, noise_width=latent + shape.width)
         self.settings = settings
         self.encoder = Encoder(shape, width=width, outputs=latent)
         self.decoder = Decoder(shape, width=width, latent=latent)
@@ -59,7 +59,7 @@ class DualAdversarialAutoencoder(Game):
 
     def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
         width, settings = self.shape.width, self.settings
-        seed, coins = noise.split([self.latent, 2 * width], -1)
+        seed, coins = noise.split([self.latent, width], -1)
         code, made_code = self.encoder(rows), self.generator(seed)
         head, steps, spread = self.decoder(torch.stack([code, made_code], -2))
         reconstructed = (head[..., 0, :], steps[..., 0, :, :], spread[..., 0, :])
@@ -68,7 +68,8 @@ class DualAdversarialAutoencoder(Game):
         told_apart = wasserstein_loss(
             self.latent_critic, code.detach(), (turned(made_code, settings.latent_critic_weight),)
         )
-        made = draw((head, steps, spread), coins.unflatten(-1, (2, width)), self.shape)
+        # both made rows by the same coins: noise is not free, and neither row minds
+        made = draw((head, steps, spread), torch.stack([coins, coins], -2), self.shape)
         fakes = turned(made, settings.critic_weight).unbind(-2)
         return cost + told_apart + wasserstein_loss(self.critic, rows, fakes)
 

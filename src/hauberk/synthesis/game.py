@@ -21,7 +21,6 @@ from hauberk.synthesis.networks import bound_spectral_norms
 from hauberk.synthesis.packing import RowShape
 from hauberk.synthesis.scales import Scales
 
-
 GRADIENT_SIZES: Mapping[str, float] = MappingProxyType(
     {
         "encoder.": 0.05,

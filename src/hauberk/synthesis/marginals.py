@@ -19,14 +19,13 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 
-import torch
 from torch import Tensor
 
 from hauberk.accounting import Event, GaussianEvent, Ledger, UnprotectedEvent, prove
 from hauberk.accounting.plan import least_noise
 from hauberk.progress import Progress
 from hauberk.randomness import choose_randomness
-from hauberk.synthesis.base import Synthesizer, Trained
+from hauberk.synthesis.base import Sampler, Synthesizer, Trained
 from hauberk.synthesis.class_marginals import ClassMarginals, MarginalsSettings, class_layout
 from hauberk.synthesis.patients import Patients
 from hauberk.synthesis.scales import Scales, scales_layout
@@ -94,7 +93,7 @@ class Marginals(Synthesizer):
         tensors |= {f"{COUNTS}{name}": counts for name, counts in marginals.counts.items()}
         return Trained(tensors=tensors, ledger=ledger)
 
-    def draw(self, tensors: Mapping[str, Tensor], count: int, generator: torch.Generator) -> Patients:
+    def sampler(self, tensors: Mapping[str, Tensor]) -> Sampler:
         first, second = self.noise_multipliers
         scales = Scales(
             self.task.schema,
@@ -105,7 +104,7 @@ class Marginals(Synthesizer):
         marginals = ClassMarginals(
             scales, _blocks(tensors, COUNTS, names), settings=self.settings, noise_multiplier=second
         )
-        return marginals.sample(count, generator=generator)
+        return marginals.sample
 
 
 def _blocks(tensors: Mapping[str, Tensor], prefix: str, names: list[str]) -> dict[str, Tensor]:

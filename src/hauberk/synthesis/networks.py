@@ -64,19 +64,21 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Latent numbers to the distribution of a row: means of scores, logits of levels, masks and real steps.
 
-    ``spread`` holds one logarithm of a standard deviation for each column, whatever the latent numbers.
+    ``spread`` holds one logarithm of a standard deviation for each column, whatever the latent numbers;
+    ``going_on`` what the released lengths say about the logit of one more step, to which the network adds.
     """
 
     cosines: Tensor
+    going_on: Tensor
 
     def __init__(self, shape: RowShape, *, width: int, latent: int) -> None:
         super().__init__()
         self.shape, self.latent = shape, latent
         self.register_buffer("cosines", step_cosines(shape.steps), persistent=False)
+        self.register_buffer("going_on", torch.zeros(shape.steps))
         self.first = nn.Linear(latent, width)
-        self.head = nn.Linear(
-            width, max(1, shape.head)
-        )  # without static features one output that nobody reads
+        # without static features one output that nobody reads: layers must have some
+        self.head = nn.Linear(width, max(1, shape.head))
         self.carried = nn.Linear(width, width)
         self.place = nn.Linear(COSINES, width, bias=False)
         self.step = nn.Linear(width, shape.step_width)
@@ -90,7 +92,9 @@ class Decoder(nn.Module):
         places = self.cosines.expand(*before, *self.cosines.shape)
         steps = relu(self.carried(hidden).unsqueeze(-2) + self.place(places))
         spread = self.spread(latent.new_ones(*before, 1)).clamp(_SMALLEST_SPREAD, _LARGEST_SPREAD)
-        return self.head(hidden)[..., : self.shape.head], self.step(steps), spread
+        out = self.step(steps)
+        out = torch.cat([out[..., :-1], (out[..., -1] + self.going_on)[..., None]], -1)
+        return self.head(hidden)[..., : self.shape.head], out, spread
 
     def start_from(self, scales: Scales) -> None:
         """Biases as the released scales have them, so that training begins at the pooled frequencies."""
@@ -111,9 +115,10 @@ class Decoder(nn.Module):
                     self.step.bias[each.start : each.stop] = shares.clamp_min(0.003).log()
             seen = scales.presence.float().clamp(0.002, 0.998)
             self.step.bias[1 + shape.value_width : -1] = torch.logit(seen)
-            lengths = scales.shares("lengths").float() @ torch.arange(1, shape.steps + 1.0)
-            going_on = (1 - 1 / lengths).clamp(0.5, 0.995)
-            self.step.bias[-1] = torch.logit(going_on)
+            lengths = scales.shares("lengths").float()
+            reached = lengths.flip(0).cumsum(0).flip(0).clamp_min(1e-6)  # at least so many steps
+            follows = reached / torch.cat([torch.ones(1), reached[:-1]])
+            self.going_on.copy_(torch.logit(follows.clamp(0.002, 0.998)))
 
 
 def negative_log_likelihood(

@@ -21,7 +21,7 @@ from hauberk.accounting import Event, GaussianEvent, PrivacyPlan, UnprotectedEve
 from hauberk.errors import RequestError
 from hauberk.progress import Progress
 from hauberk.randomness import Randomness, SystemRandomness, choose_randomness
-from hauberk.synthesis.base import Synthesizer, Trained
+from hauberk.synthesis.base import Sampler, Synthesizer, Trained
 from hauberk.synthesis.bounded_release import noise_multiplier_for
 from hauberk.synthesis.game import Game, NoiseBesideRows, game_loss
 from hauberk.synthesis.packing import Packing, RowShape
@@ -193,15 +193,19 @@ class NeuralSynthesizer(Synthesizer):
         held.append(trainer)
         return trainer, game
 
-    def draw(self, tensors: Mapping[str, Tensor], count: int, generator: torch.Generator) -> Patients:
+    def sampler(self, tensors: Mapping[str, Tensor]) -> Sampler:
         packing = Packing(self._scales(tensors))
         game = self._fresh_game(packing.shape)
         game.load_state_dict(
             {name.removeprefix(WEIGHTS): each for name, each in tensors.items() if name.startswith(WEIGHTS)}
         )
-        latent = torch.randn(count, game.latent, generator=generator)
-        noise = torch.randn(count, packing.shape.width, generator=generator)
-        return packing.unpack(game.generate(latent, noise))
+
+        def make(count: int, generator: torch.Generator) -> Patients:
+            latent = torch.randn(count, game.latent, generator=generator)
+            noise = torch.randn(count, packing.shape.width, generator=generator)
+            return packing.unpack(game.generate(latent, noise))
+
+        return make
 
     def _fresh_game(self, shape: RowShape) -> Game:
         """Weights from ``seed``; the global generator is left as it was."""

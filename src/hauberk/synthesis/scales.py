@@ -21,7 +21,7 @@ from hauberk.errors import RequestError
 from hauberk.randomness import Randomness
 from hauberk.synthesis.bounded_release import Block, Layout, release
 from hauberk.synthesis.patients import Patients
-from hauberk.synthesis.schema import Categorical, Feature, Numeric, Schema
+from hauberk.synthesis.schema import Categorical, Feature, Schema
 
 UNIFORM_BINS = 48
 LOGARITHMIC_BINS = 32
@@ -38,9 +38,7 @@ def public_edges(cells: int) -> Tensor:
     Each bin holds at least one place of the grid, in its half-open cell ``[k - 1/2, k + 1/2) / cells``.
     """
     even = torch.linspace(0, 1, UNIFORM_BINS + 1, dtype=torch.float64)
-    fine = torch.logspace(
-        torch.log10(torch.tensor(SMALLEST_EDGE)).item(), 0, LOGARITHMIC_BINS + 1, dtype=torch.float64
-    )
+    fine = torch.logspace(math.log10(SMALLEST_EDGE), 0, LOGARITHMIC_BINS + 1, dtype=torch.float64)
     wanted = torch.cat([even, fine])
     places = (wanted * cells).floor().clamp(0, cells).unique()  # edges between places of the grid
     inner = (places[places > 0] - 0.5) / cells
@@ -153,6 +151,14 @@ class Scales:
         patients = float(self.counts["lengths"].sum().clamp_min(1.0))
         return min(1.0, max(0.0, float(self.counts[f"values/{name}"].sum()) / patients))
 
+    def visible(self, name: str) -> bool:
+        """Whether anything of the temporal feature's values stands out from the noise."""
+        feature = self.schema.temporal[self.schema.temporal_place(name)]
+        block = f"values/{name}"
+        if isinstance(feature, Categorical):
+            return bool(self._believed(block).any())
+        return bool(self._smoothed(block, len(self.counts[block])).any())
+
     def quantile_of(self, values: Tensor, block: str, cells: int) -> Tensor:
         """Where values in [0, 1] lie in the pooled distribution, in [0, 1] (linear within a bin)."""
         edges, below = edges_of(cells), self._below(block, cells)
@@ -230,8 +236,3 @@ def pooled_contributions(patients: Patients) -> dict[str, Tensor]:
     parts["gaps"] = own_histogram(bins, later, width)
     parts["first"] = one_hot(bins[:, 0], width)
     return parts
-
-
-def numeric_places(features: tuple[Feature, ...]) -> tuple[int, ...]:
-    """Which of the features are numbers."""
-    return tuple(place for place, each in enumerate(features) if isinstance(each, Numeric))

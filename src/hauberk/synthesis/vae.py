@@ -13,6 +13,8 @@ from hauberk.synthesis.neural import AutoencoderSettings, NeuralSynthesizer
 from hauberk.synthesis.packing import RowShape
 from hauberk.synthesis.scales import Scales
 
+_FIRST_LOG_VARIANCE = -3.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class VaeSettings(AutoencoderSettings):
@@ -36,6 +38,7 @@ class VariationalAutoencoder(Game):
 
     def start_from(self, scales: Scales) -> None:
         self.decoder.start_from(scales)
+        start_certain(self.encoder)
 
     def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
         latent, divergence = encoded(self.encoder, rows, noise)
@@ -54,6 +57,12 @@ def encoded(encoder: Encoder, rows: Tensor, noise: Tensor) -> tuple[Tensor, Tens
     log_variance = log_variance.clamp(-8.0, 4.0)
     divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(-1)
     return mean + torch.exp(0.5 * log_variance) * noise, divergence
+
+
+def start_certain(encoder: Encoder) -> None:
+    """Small variances to begin with: under their own noise the first codes would tell a decoder nothing."""
+    with torch.no_grad():
+        encoder.out.bias.chunk(2)[1].fill_(_FIRST_LOG_VARIANCE)
 
 
 class VAE(NeuralSynthesizer):

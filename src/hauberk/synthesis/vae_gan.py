@@ -20,7 +20,7 @@ from hauberk.synthesis.networks import (
 from hauberk.synthesis.neural import NeuralSynthesizer
 from hauberk.synthesis.packing import RowShape
 from hauberk.synthesis.scales import Scales
-from hauberk.synthesis.vae import VaeSettings, encoded
+from hauberk.synthesis.vae import VaeSettings, encoded, start_certain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class CriticisedAutoencoder(Game):
 
     def __init__(self, shape: RowShape, settings: VaeGanSettings) -> None:
         latent, width = settings.latent, settings.width
-        super().__init__(shape, latent=latent, noise_width=2 * latent + 2 * shape.width)
+        super().__init__(shape, latent=latent, noise_width=2 * latent + shape.width)
         self.settings = settings
         self.encoder = Encoder(shape, width=width, outputs=2 * latent)
         self.decoder = Decoder(shape, width=width, latent=latent)
@@ -47,6 +47,7 @@ class CriticisedAutoencoder(Game):
 
     def start_from(self, scales: Scales) -> None:
         self.decoder.start_from(scales)
+        start_certain(self.encoder)
         bound_spectral_norms(self.critics)
 
     @property
@@ -55,12 +56,13 @@ class CriticisedAutoencoder(Game):
 
     def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
         width, settings = self.shape.width, self.settings
-        latent_noise, prior, coins = noise.split([self.latent, self.latent, 2 * width], -1)
+        latent_noise, prior, coins = noise.split([self.latent, self.latent, width], -1)
         latent, divergence = encoded(self.encoder, rows, latent_noise)
         head, steps, spread = self.decoder(torch.stack([latent, prior], -2))
         reconstructed = (head[..., 0, :], steps[..., 0, :, :], spread[..., 0, :])
         cost = negative_log_likelihood(reconstructed, rows, self.shape, head_weight=settings.head_weight)
-        made = draw((head, steps, spread), coins.unflatten(-1, (2, width)), self.shape)
+        # both made rows by the same coins: noise is not free, and neither row minds
+        made = draw((head, steps, spread), torch.stack([coins, coins], -2), self.shape)
         fakes = turned(made, settings.critic_weight).unbind(-2)
         criticised = wasserstein_loss(self.critic, rows, fakes)
         return cost + settings.divergence_weight * divergence / self.shape.steps + criticised

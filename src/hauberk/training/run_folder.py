@@ -56,6 +56,7 @@ PUBLIC_FILES = (
     "noise.safetensors",
     "events.json",
     "config.json",
+    "manifest.json",
 )
 LOCK = "lock"
 
