@@ -4,8 +4,8 @@
     S    = u_jl and x itself, averaged by a Gaussian window over four pixels     (first-order scattering)
 
 The features are constants of mathematics: nothing is learnt from records, so they cost no privacy, and the
-certificate holds as for any network on noisy inputs. Without noise at the input, privately trained networks on
-such features were better than those that learn their first layers (Tramer & Boneh 2021).
+certificate holds as for any network on noisy inputs. Without noise at the input, private networks on such
+features were better than those that learn their first layers (Tramer & Boneh 2021).
 """
 
 from __future__ import annotations
