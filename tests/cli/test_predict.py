@@ -201,3 +201,20 @@ def test_an_output_that_cannot_be_is_refused_before_the_draws(
         done = hauberk("predict", runs / "table", "new.csv", "--out", out)
         assert done.code == 2
         assert "--out takes a .csv file" in done.err
+
+
+@pytest.mark.parametrize("option", [("--validation", "2"), ("--public-data", "first:2")])
+def test_a_folder_of_pictures_is_not_cut_by_place(
+    hauberk: Run, workplace: Path, option: tuple[str, str]
+) -> None:
+    """A new file may come first in the order of names, and would push another across the cut."""
+    for kind in ("a", "b"):
+        (workplace / "pictures" / kind).mkdir(parents=True)
+        for number in range(12):
+            picture = np.full((8, 8), 20 * number, dtype=np.uint8)
+            Image.fromarray(picture).save(workplace / "pictures" / kind / f"{number}.png")
+    words = ("--data", "pictures", "--image-size", "8", "--grey", "--records", "20", "--size", "tiny")
+    done = hauberk("train", *words, "--name", "one", "--model", "logistic", *option)
+    assert done.code == 2, done.err
+    assert "no order that stays" in done.err
+    assert not (workplace / "runs" / "one").exists()

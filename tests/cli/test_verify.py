@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hauberk.accounting import Ledger, prove
+from hauberk.methods import PrivateSmoothing
 from hauberk.methods.training import prepare, train
 from hauberk.methods.verification import write_manifest
 
@@ -153,3 +155,68 @@ def test_every_command_leaves_a_run_that_passes_and_blesses_no_more(hauberk: Run
     for words in commands:
         assert hauberk(*words).code == 0
         assert "config.json" in hauberk("verify", "first").out, words
+
+
+def blessed(run: Path) -> None:
+    """Whoever can write the folder can write the manifest too."""
+    write_manifest(run)
+
+
+def test_more_noise_in_the_events_than_in_the_plan_is_found(hauberk: Run, run: Path) -> None:
+    """Card, events and manifest all changed together: the plan still says what was done."""
+    events = json.loads((run / "events.json").read_text())
+    text = json.dumps(events)
+    (noise,) = {str(each) for each in _values(events, "noise_multiplier")}
+    changed = json.loads(text.replace(noise, str(20 * float(noise))))
+    (run / "events.json").write_text(json.dumps(changed))
+    blessed(run)
+    said = json.loads(hauberk("verify", "first", "--json").out)
+    card = json.loads((run / "card.json").read_text())
+    smaller = prove(Ledger.from_json(changed).events, card["privacy"]["proven"]["delta"])
+    assert smaller.epsilon < card["privacy"]["proven"]["epsilon"] / 2
+    card["privacy"]["proven"]["epsilon"] = smaller.epsilon
+    (run / "card.json").write_text(json.dumps(card))
+    blessed(run)
+    done = hauberk("verify", "first")
+    assert done.code == 1
+    assert "not those of this plan" in " ".join(done.out.split())
+    assert not said["passed"]
+
+
+def test_a_smaller_unit_than_the_runs_own_is_found(hauberk: Run, run: Path) -> None:
+    for key, value in (("unit", "one hospital"), ("neighbours", "replace all records of one hospital")):
+        card = json.loads((run / "card.json").read_text())
+        kept = dict(card["privacy"])
+        card["privacy"][key] = value
+        (run / "card.json").write_text(json.dumps(card))
+        blessed(run)
+        assert hauberk("verify", "first").code == 1, key
+        card["privacy"] = kept
+        (run / "card.json").write_text(json.dumps(card))
+
+
+def test_another_plan_than_was_asked_for_is_found(hauberk: Run, run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config["plan"]["noise_multiplier"] *= 20
+    (run / "config.json").write_text(json.dumps(config))
+    blessed(run)
+    done = hauberk("verify", "first")
+    assert done.code == 1
+    assert "was asked for, but the plan says" in " ".join(done.out.split())
+
+
+def test_a_proof_for_a_method_that_can_have_none_is_found(
+    hauberk: Run, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The method says so, whatever card and events say."""
+    monkeypatch.setattr(PrivateSmoothing, "unprovable", "it has seen everything")
+    done = hauberk("verify", "first")
+    assert done.code == 1
+    assert "it has seen everything" in " ".join(done.out.split())
+
+
+def _values(content: object, key: str) -> list[float]:
+    if isinstance(content, dict):
+        own = [float(content[key])] if key in content else []
+        return own + [each for value in content.values() for each in _values(value, key)]
+    return [each for item in content for each in _values(item, key)] if isinstance(content, list) else []

@@ -44,7 +44,7 @@ def test_a_draft_reads_its_own_file_and_is_marked_in_every_column(patients: Path
     again = TableSchema.from_toml(draft.to_toml())
     assert again == schema
     assert "NOT PRIVATE" in draft.to_toml()
-    assert draft.to_toml().count("from_data = true  # not private") == len(kinds)
+    assert draft.to_toml().count("from_data = true  # not private") == len(kinds) + 1
     table = read_table(patients, again)
     assert len(table.x) == 60
     assert float(table.x[:, 0].min()) == 0.0
@@ -73,3 +73,15 @@ def test_a_label_with_one_level_and_a_column_without_values(tmp_path: Path, refu
     path.write_text("a,b,c\n1,,x\n2,,x\n3,,x\n")
     assert "has one level only" in refusal(lambda: draft_table_schema(path))
     assert draft_table_schema(path, label="a").ignored == {"b": "holds no value"}
+
+
+def test_a_draft_proves_nothing_until_its_own_mark_is_gone_too(patients: Path) -> None:
+    """Whether values may be missing, and what kind a column is, was read from the rows like the bounds."""
+    text = draft_table_schema(patients, unit="who").to_toml()
+    mark = "from_data = true  # not private"
+    columns_done = [line for line in text.splitlines() if not line.startswith(f"{mark}: read")]
+    schema = TableSchema.from_toml("\n".join(columns_done))
+    assert not schema.read_from_data
+    assert "whether values may be missing" in (schema.unprovable or "")
+    all_done = [line for line in columns_done if not line.startswith(mark)]
+    assert TableSchema.from_toml("\n".join(all_done)).unprovable is None

@@ -8,7 +8,7 @@ import torch
 
 import hauberk as hb
 from hauberk import models
-from hauberk.data import Dataset
+from hauberk.data import Dataset, load
 from hauberk.data.persons import PersonDataset
 from hauberk.errors import RequestError
 from hauberk.methods.by_person import DPSGDByPerson, SmoothingByPerson
@@ -130,3 +130,26 @@ def test_a_setting_that_makes_another_method_is_not_passed_over(
     )
     with pytest.raises(RequestError, match="does not protect persons"):
         prepare(root=tmp_path, name="r", force=False, config=table, options={"method": "dp-sgd"})
+
+
+def test_a_drafted_schema_proves_nothing_in_python_either(table: dict[str, object], tmp_path: Path) -> None:
+    """The records remember it: `fit` never sees the split."""
+    schema = Path(str(table["schema"]))
+    schema.write_text(schema.read_text().replace("high = 100\n", "high = 100\nfrom_data = true\n"))
+    split = load(str(table["data"]), schema=schema, records=40)
+    assert split.train.unprovable
+    model = models.build("logistic", shape=split.test.shape, classes=2)
+    plan = hb.PrivacyPlan(records=40, batch=10, epochs=0.5, noise_multiplier=1.0, delta=1e-5)
+    card = DPSGDByPerson(model, plan=plan).fit(split.train).audit(split.test, settings=AUDIT)
+    assert card.privacy.proven is None
+    assert "read from the private rows" in card.privacy.reason
+
+
+def test_a_run_does_not_go_on_with_another_schema(table: dict[str, object], tmp_path: Path) -> None:
+    prepared = prepare(root=tmp_path, name="one", force=False, config=table, options={})
+    train(prepared, command="hauberk train")
+    (tmp_path / "one" / "card.json").unlink()  # as if interrupted between training and card
+    schema = Path(str(table["schema"]))
+    schema.write_text(schema.read_text().replace("high = 100", "high = 101"))
+    with pytest.raises(RequestError, match="no longer what"):
+        prepare_resume(tmp_path / "one")

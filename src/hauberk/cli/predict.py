@@ -91,7 +91,8 @@ def _meaning(answers: Predictions) -> list[str]:
     if answers.certificate is None:
         return ["This run's method promises no robustness: labels without a radius."]
     said = (
-        f"Radius: {answers.norm}, in inputs scaled to [0, 1]; each is wrong with probability at most "
+        f"Radius: {answers.norm}, in inputs as the network gets them, scaled to [0, 1] (of a picture its "
+        f"centred square in the run's size); each is wrong with probability at most "
         f"{plain(answers.alpha or 0.0)}, from {count(answers.samples or 0)} draws."
     )
     if not answers.rows[0].in_users_units:

@@ -16,12 +16,15 @@ class Dataset:
 
     Guaranteed once built: ``x`` is float32 with finite values in [0, 1], images (N, C, H, W) or table rows
     (N, d); ``y`` is int64 of shape (N,) with values from 0 to ``classes - 1``; N is at least 1.
+    ``unprovable``: why no privacy can be proven about what is trained on these records, if so (a constant
+    that shaped them was read from the records themselves).
     """
 
     name: str
     x: torch.Tensor
     y: torch.Tensor
     classes: int
+    unprovable: str | None = None
 
     def __post_init__(self) -> None:
         named_x, named_y = f"array 'x' of data set '{self.name}'", f"array 'y' of data set '{self.name}'"

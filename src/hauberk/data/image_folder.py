@@ -225,5 +225,6 @@ def load_folder(
         persons=unit is not None,
         most=max_per_unit,
         records=records,
-        note=f"Pictures are centred squares of {image_size} pixels; the folders' names are the classes.",
+        note=f"Pictures are centred squares of {image_size} pixels; the folders' names are the classes, "
+        "declared public: the same whoever is in them.",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -138,7 +138,8 @@ def split_by_person(
         aside = torch.tensor([held_out(owner, share) for owner in train.owners], dtype=torch.bool)
         notes.append(
             f"About {share:g} of the {what} were held out as test data, each by a hash of its own name or "
-            "content; the guarantee is about adding or removing one of the others."
+            "content; they are not protected, and the report shows some of them; the guarantee is about "
+            "adding or removing one of the others."
         )
         test, train = _part(train, aside), _part(train, ~aside)
         for side, kept in (("training", train), ("testing", test)):
@@ -162,6 +163,7 @@ def split_by_person(
         )
     else:
         private = Dataset(name=name, x=train.x, y=train.y, classes=classes)
+    private = replace(private, unprovable=form.unprovable)
     return DescribedSplit(
         name=name,
         train=private,

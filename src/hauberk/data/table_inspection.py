@@ -40,7 +40,9 @@ class TableDraft:
         heading = [
             f"Drafted from {self.source}: NOT PRIVATE.",
             "Every column with from_data = true was read from the rows. Put public bounds and levels in",
-            "its place and delete that line; until the last one is gone, no privacy can be proven.",
+            "its place and delete that line. The first from_data is about missing and ignored, and about",
+            "which columns are numbers: settle them by what is publicly known, then delete it too.",
+            "Until the last one is gone, no privacy can be proven.",
             *(f"Ignored: {column} ({reason})." for column, reason in self.ignored.items()),
         ]
         return "\n".join(f"# {line}" for line in heading) + "\n\n" + self.schema.to_toml()
@@ -81,6 +83,7 @@ def draft_table_schema(path: Path, *, label: str | None = None, unit: str | None
         unit=unit,
         missing="level" if absent else "refuse",
         ignored=tuple(ignored),
+        from_data=True,
     )
     return TableDraft(schema=schema, source=path.name, ignored=ignored)
 

@@ -127,8 +127,11 @@ class TableSchema:
     unit: str | None = None
     missing: str = "refuse"
     ignored: tuple[str, ...] = ()
+    from_data: bool = False  # whether missing, ignored, or what kind a column is was read from the rows
 
     def __post_init__(self) -> None:
+        if not isinstance(self.from_data, bool):
+            raise RequestError(f"from_data must be true or false, got {self.from_data!r}.")
         for group in ("columns", "ignored"):
             object.__setattr__(self, group, tuple(getattr(self, group)))
         if self.missing not in POLICIES:
@@ -177,10 +180,12 @@ class TableSchema:
     @property
     def unprovable(self) -> str | None:
         """Why nothing can be proven about what is trained with this schema, if so."""
-        if not self.read_from_data:
-            return None
-        names = ", ".join(self.read_from_data)
-        return f"the schema's bounds or levels of {names} were read from the private rows"
+        if self.read_from_data:
+            names = ", ".join(self.read_from_data)
+            return f"the schema's bounds or levels of {names} were read from the private rows"
+        if self.from_data:
+            return "the schema's columns, and whether values may be missing, were read from the private rows"
+        return None
 
     def encode(self, column: Column, entry: str) -> tuple[float, ...]:
         """The inputs of one entry; `Refused` where the column does not allow it."""
@@ -223,6 +228,8 @@ class TableSchema:
         if self.unit is not None:
             lines.append(f"unit = {_toml(self.unit)}")
         lines += [f"missing = {_toml(self.missing)}", f"ignored = {_toml(self.ignored)}"]
+        if self.from_data:
+            lines.append("from_data = true  # not private: missing, ignored, and which columns are numbers")
         for column in self.columns:
             lines += ["", "[[column]]"]
             for each in fields(column):

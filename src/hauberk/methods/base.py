@@ -296,7 +296,7 @@ class Method:
             variant=self.variant,
             claim_source=self.claim_source,
             claimed_epsilon=self.claimed_epsilon,
-            unprovable=self.unprovable,
+            unprovable=self.unprovable or data.unprovable,
             data=data.name,
             plan=self.plan,
             ledger=ledger,

@@ -166,6 +166,14 @@ def prepare(
 
 
 def _refuse_cuts_of_persons(split: Split, given: Mapping[str, Any]) -> None:
+    form = _form_of(split)
+    cut = given.get("validation") is not None or str(given.get("public_data", "")).startswith("first:")
+    if cut and form is not None and form.image_size and not isinstance(split.train, PersonDataset):
+        # files come in the order of their names: a new one may come first
+        raise RequestError(
+            "a folder of pictures has no order that stays when one is added: use --holdout, or other "
+            "--public-data"
+        )
     if not isinstance(split.train, PersonDataset):
         return
     if given.get("validation") is not None:
@@ -315,6 +323,10 @@ def prepare_resume(path: Path, ranks: Ranks | None = None) -> tuple[Prepared, st
     config = json.loads(ranks.text_from_leader(content))
     settings = from_json(TrainSettings, config["settings"], where="config.json settings")
     split = load_split(settings)
+    if _form_of(split) != read_form(config):
+        raise RequestError(
+            f"the schema or the folder of {settings.data} is no longer what {path} began with: put it back"
+        )
     plan = from_json(PrivacyPlan, config["plan"], where="config.json plan")
     prepared = Prepared(
         settings=settings,

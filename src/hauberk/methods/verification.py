@@ -3,8 +3,9 @@
     manifest.json           sha256 of every file of the run that may be shown to others
     private/manifest.json   the same for what is in ``private``, kept there: a hash of private numbers is one
 
-A manifest is no signature: whoever can write the folder can write it anew. What cannot be had by that is a
-smaller epsilon: it is computed again from the events, and the events must cover the plan.
+A manifest is no signature: whoever can write the folder can write it anew. A smaller epsilon takes more than
+that: it is computed again from the events, which must prove no less than the plan, which must be what was
+asked for. Whoever rewrites settings, plan, events and card together into another run is not found out.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from typing import Any
 
 from hauberk.accounting import Card, PrivacyPlan
 from hauberk.accounting.json_form import from_json
+from hauberk.data.input_form import ONE_RECORD
 from hauberk.errors import RequestError
 from hauberk.files import PARTIAL, read_json, write_json
 from hauberk.methods.columns import privacy_columns
 from hauberk.methods.settings import TrainSettings
-from hauberk.methods.training import read_form, read_settings
+from hauberk.methods.training import load_run, read_form, read_settings
 from hauberk.training import RunFolder
 from hauberk.training.run_folder import LOCK
 
 MANIFEST = "manifest.json"
+_CALIBRATED = 0.01  # relative: a plan is calibrated to just below what was asked for
 _SAME = 1e-9  # relative: another build of the accountant may round the last digits differently
 
 
@@ -153,10 +156,11 @@ def _card_of_these_settings(folder: RunFolder) -> str:
         "seed": (card.seed, settings.seed),
         "command": (card.command, config["command"]),
     }
-    if form is not None:
-        said["privacy unit"] = (card.privacy.unit, form.unit)
-        if form.unprovable is not None and card.privacy.proven is not None:
-            raise _Failed(f"the card proves an epsilon, but {form.unprovable}")
+    unit = ONE_RECORD if form is None else form.unit
+    said["privacy unit"] = (card.privacy.unit, unit)
+    said["neighbours"] = (card.privacy.neighbours, f"add or remove {unit}")
+    if form is not None and form.unprovable is not None and card.privacy.proven is not None:
+        raise _Failed(f"the card proves an epsilon, but {form.unprovable}")
     for what, (on_card, in_config) in said.items():
         if on_card != in_config:
             raise _Failed(f"the {what} is {on_card!r} on the card and {in_config!r} in config.json")
@@ -171,6 +175,9 @@ def _check_claim(card: Card, settings: TrainSettings, plan: PrivacyPlan) -> None
     claimed = card.privacy.claimed
     if claimed is None or not plan.private:
         return
+    asked = settings.epsilon if settings.variant == "sound" else None
+    if asked is not None and not math.isclose(plan.epsilon(), asked, rel_tol=_CALIBRATED):
+        raise _Failed(f"epsilon {asked:g} was asked for, but the plan says {plan.epsilon():.6g}")
     wanted = settings.epsilon if settings.variant == "paper" else plan.epsilon()
     if wanted is not None and not math.isclose(claimed.epsilon, wanted, rel_tol=_SAME):
         raise _Failed(f"the card claims epsilon {claimed.epsilon:.6g}, but the plan says {wanted:.6g}")
@@ -178,7 +185,10 @@ def _check_claim(card: Card, settings: TrainSettings, plan: PrivacyPlan) -> None
 
 def _proven_again(folder: RunFolder, card: Card, plan: PrivacyPlan) -> tuple[str, tuple[float, float] | None]:
     """The sentence, and the (epsilon, delta) that the events prove by themselves."""
-    columns = privacy_columns(plan, folder.read_events(), source="events.json")
+    run = load_run(folder.path, device="cpu")
+    columns = privacy_columns(
+        plan, folder.read_events(), source="events.json", unprovable=run.unprovable, unit=card.privacy.unit
+    )
     again, said = columns.proven, card.privacy.proven
     if said is None:
         return f"the card proves no epsilon: {card.privacy.reason}", None
@@ -189,6 +199,12 @@ def _proven_again(folder: RunFolder, card: Card, plan: PrivacyPlan) -> tuple[str
         raise _Failed(
             f"the card proves epsilon {said.epsilon:.6g} at delta {said.delta:g}, but the events prove "
             f"{again.epsilon:.6g} at {again.delta:g}"
+        )
+    # events are reserved before they run and can only over-count: fewer or weaker ones are not this run's
+    if run.variant == "sound" and again.epsilon < plan.epsilon() * (1 - _SAME):
+        raise _Failed(
+            f"the events prove epsilon {again.epsilon:.6g}, less than the plan's {plan.epsilon():.6g}: they "
+            "are not those of this plan"
         )
     return (
         f"epsilon {again.epsilon:.6g} at delta {again.delta:g} by {again.accountant}, as on the card",
