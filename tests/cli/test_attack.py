@@ -119,7 +119,6 @@ def test_six_attacks_at_three_radii(hauberk: Run, run: Path) -> None:
     assert {name for name in after if after[name] != before.get(name)} == {
         "attacks.json",
         "attacks.npz",
-        "manifest.json",
         "report.html",
     }
 

@@ -56,7 +56,7 @@ def test_every_method_ends_in_a_card_and_a_report_and_comes_back(
     assert (card["method"], card["variant"]) == (method, variant)
     assert (folder / "report.html").stat().st_size > 1000
     assert (folder / "noise.safetensors").exists() == (method != "transdenoiser")
-    assert {path.name for path in (folder / "private").iterdir()} == {"diagnostics.jsonl"}
+    assert {path.name for path in (folder / "private").iterdir()} == {"diagnostics.jsonl", "manifest.json"}
     private = card["privacy"]["proven"] is not None
     assert private == ((method, variant) in PROVEN)
     assert private or card["privacy"]["reason"]

@@ -102,7 +102,7 @@ def _print(name: str, made: Mechanism, audit: MechanismAudit) -> None:
     table = Table(title=name, title_justify="left")
     columns = ("", "claimed", "proven", "observed, at least", "Gaussian estimate")
     for column in columns:
-        table.add_column(column, justify="left" if column == "" else "right")
+        table.add_column(column, justify="left" if column == "" else "right", overflow="fold")
     refuted = audit.epsilon_lower > claimed.epsilon
     table.add_row(
         f"epsilon at delta {claimed.delta:g}",

@@ -26,6 +26,9 @@ def verify(
         print_json(found.to_json())
     else:
         table = Table(show_header=False, box=None, padding=(0, 2))
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")  # a path must not be cut
         for check in found.checks:
             table.add_row("as it should be" if check.passed else "WRONG", check.name, escape(check.found))
         output.print(table)

@@ -23,6 +23,7 @@ from hauberk.experiments import (
     directional_truth,
     distortion_rate,
     flagship,
+    flagship_ablation,
     hgm_figure_1,
     hgm_figures,
     secure_sgd_figures,
@@ -83,6 +84,11 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             summary="private smoothing: average certified radius beside the best published and non-private",
             run=flagship.run,
             run_seeds=flagship.run_seeds,
+        ),
+        "flagship-ablation": Experiment(
+            source="none: how the flagship's settings are chosen",
+            summary="what each ingredient of private smoothing brings, on held-out training records",
+            run=flagship_ablation.run,
         ),
         "conv-gain": Experiment(
             source="000 Eq. 6, 003 section 3.4",
