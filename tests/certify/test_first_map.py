@@ -201,8 +201,6 @@ ACCEPTED: dict[str, tuple[nn.Module, tuple[int, ...], str]] = {
 }
 for network in names():
     for shape in ((1, 28, 28), (3, 32, 32)):
-        if network.startswith("wavelet-"):  # no affine map comes first: refused (tests/models)
-            continue
         if network not in ("paper-cifar-cnn", "wrn-16-4", "resnet-18") or shape[0] == 3:
             ACCEPTED[f"{network} {shape[0]}"] = (build(network, shape=shape, classes=4), shape, "any")
 

@@ -489,9 +489,7 @@ def test_any_convolution_equals_one_at_a_time_backward(
 
 # --------------------------------------------------------------------------------- the package's networks
 
-SMALLEST_IMAGES = {"small-tanh-cnn": (1, 14, 14)} | dict.fromkeys(
-    ("wrn-16-4", "resnet-18", "wavelet-linear", "wavelet-cnn"), (1, 8, 8)
-)
+SMALLEST_IMAGES = {"small-tanh-cnn": (1, 14, 14), "wrn-16-4": (1, 8, 8), "resnet-18": (1, 8, 8)}
 
 
 @pytest.mark.parametrize("name", hauberk.models.names())
@@ -502,7 +500,7 @@ def test_the_networks_of_this_package_go_the_fast_path(name: str, flat: Callable
     engine = ClippedGradients(model, clipping=FlatClip(0.1), path="fast")
     total = engine.clipped_sum(torch.rand(2, 1, *shape), torch.tensor([0, 2]))
     assert engine.path == "fast"
-    assert 0.05 < float(flat(total.gradients).norm()) <= 0.2 * (1 + 1e-4)
+    assert 0.1 < float(flat(total.gradients).norm()) <= 0.2 * (1 + 1e-4)
 
 
 # ----------------------------------------------------------------------------------- own rules, details

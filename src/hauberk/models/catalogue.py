@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from hauberk.errors import RequestError
-from hauberk.models import convolutional, dense, residual, transformer, wavelets
+from hauberk.models import convolutional, dense, residual, transformer
 from hauberk.models.shapes import Shape
 
 
@@ -56,14 +56,6 @@ _NETWORKS = {
     "transformer": Network(
         description="small transformer encoder (2 layers, 4 heads, width 64) for images and feature vectors",
         make=transformer.transformer,
-    ),
-    "wavelet-linear": Network(
-        description="one linear layer on fixed wavelet features of an image; 8,340 weights for MNIST",
-        make=wavelets.wavelet_linear,
-    ),
-    "wavelet-cnn": Network(
-        description="a convolution (32) and a linear layer on fixed wavelet features of an image",
-        make=wavelets.wavelet_cnn,
     ),
 }
 

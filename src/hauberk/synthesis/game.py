@@ -9,6 +9,7 @@ learns in `after_step` from released weights and its own noise, which costs noth
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -39,7 +40,7 @@ GRADIENT_SIZES: Mapping[str, float] = MappingProxyType(
 noised as they are, the large gradients of the last layer would leave nothing but noise for the encoder."""
 
 
-class Game(nn.Module):
+class Game(nn.Module, ABC):
     """All networks of a synthesizer together.
 
     ``forward(rows, noise)`` gives one loss per record; the noise of a record, ``noise_width`` standard
@@ -55,13 +56,13 @@ class Game(nn.Module):
         super().__init__()
         self.shape, self.latent, self.noise_width = shape, latent, noise_width
 
+    @abstractmethod
     def start_from(self, scales: Scales) -> None:
         """Begin at the pooled frequencies that were released."""
-        raise NotImplementedError
 
+    @abstractmethod
     def generate(self, latent: Tensor, noise: Tensor) -> Tensor:
         """Rows from ``(n, latent)`` and ``(n, shape.width)`` standard normals."""
-        raise NotImplementedError
 
     @property
     def critics(self) -> Iterable[nn.Module]:
