@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow check bench bench-gradients bench-demo bench-training bench-certify bench-attacks docs clean help
+.PHONY: demo test test-slow test-search check bench bench-gradients bench-demo bench-training bench-certify bench-attacks docs clean help
 
 help:
 	@echo "make demo       train, certify and attack a digit classifier; writes runs/demo/report.html"
 	@echo "make test       checks and tests (under ten minutes on two cores)"
 	@echo "make test-slow  the tests that take minutes each"
+	@echo "make test-search  the property tests with new examples"
 	@echo "make check      formatting, lint, types, import rule"
 	@echo "make bench      all benchmarks, side by side with the peers; or one of"
 	@echo "                bench-gradients bench-demo bench-training bench-certify bench-attacks"
@@ -45,6 +46,10 @@ test: check
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# The property tests with new examples each time.
+test-search: .venv/installed-dev
+	OMP_NUM_THREADS=1 HYPOTHESIS_SEARCH=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m 'hypothesis and not slow'
 
 bench: bench-gradients bench-demo bench-training bench-certify bench-attacks
 

@@ -28,6 +28,9 @@ plans = st.builds(
     delta=st.floats(1e-9, 1e-2),
 )
 
+# A coarse epsilon is a bound, not the value: two of them may stand in the wrong order by what the grid adds.
+GRID = 2e-3
+
 
 def by_dp_accounting(plan: PrivacyPlan, *, interval: float = 1e-4) -> float:
     """The same plan, written down again and accounted by the field's reference."""
@@ -61,7 +64,7 @@ def test_epsilon_is_that_of_the_reference_accountant(plan: PrivacyPlan) -> None:
 @settings(max_examples=8, deadline=None)
 def test_epsilon_is_that_of_the_reference_accountant_anywhere(plan: PrivacyPlan) -> None:
     assert plan.epsilon(coarse=True) == pytest.approx(
-        by_dp_accounting(plan, interval=1e-3), rel=0.02, abs=2e-3
+        by_dp_accounting(plan, interval=1e-3), rel=0.02, abs=GRID
     )
 
 
@@ -77,7 +80,7 @@ def test_without_sampling_epsilon_is_the_exact_gaussian_one_from_above(noise: fl
 @settings(max_examples=10, deadline=None)
 def test_more_noise_is_more_private(plan: PrivacyPlan, factor: float) -> None:
     less, more = plan, replace(plan, noise_multiplier=plan.noise_multiplier * factor)
-    assert 0 <= more.epsilon(coarse=True) <= less.epsilon(coarse=True) < math.inf
+    assert 0 <= more.epsilon(coarse=True) <= less.epsilon(coarse=True) + GRID < math.inf
     if less.epsilon(coarse=True) > 0.1:
         assert more.epsilon(coarse=True) < less.epsilon(coarse=True)
 
@@ -86,7 +89,7 @@ def test_more_noise_is_more_private(plan: PrivacyPlan, factor: float) -> None:
 @settings(max_examples=10, deadline=None)
 def test_more_steps_are_less_private(plan: PrivacyPlan, more: int) -> None:
     few, many = plan.epsilon(plan.steps, coarse=True), plan.epsilon(plan.steps + more, coarse=True)
-    assert 0 <= few <= many
+    assert 0 <= few <= many + GRID
     assert plan.epsilon(0) == 0
 
 

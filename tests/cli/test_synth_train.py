@@ -44,9 +44,31 @@ def test_a_network_without_privacy_on_a_file_of_ones_own(hauberk: Hauberk, workp
     private = hauberk(*words, "--size", "tiny", "--name", "private")
     assert private.code == 2
     assert "--records" in private.err
-    declared = hauberk(*words, "--size", "tiny", "--name", "private", "--records", 64, "--json")
+    first = hauberk(*words, "--size", "tiny", "--name", "private", "--records", 64)
+    assert first.code == 2
+    assert "who is first is private" in first.err
+    own = ("synth", "train", "--data", "mine.csv", "--schema", "mine.toml", "--name", "private")
+    nobody = hauberk(*own, "--records", 0)
+    assert nobody.code == 2
+    assert not (workplace / "runs" / "private").exists()
+    declared = hauberk(*own, "--records", 64, "--json")
     assert declared.code == 0, declared.err
     assert json.loads(declared.out)["records"] == 64
+
+
+def test_an_earlier_runs_patients_do_not_stand_beside_a_new_card(hauberk: Hauberk, workplace: Path) -> None:
+    words = ("synth", "train", "--data", "ward", "--name", "first")
+    assert hauberk(*words, "--no-privacy").code == 0
+    assert hauberk("synth", "sample", "first", "--patients", 20).code == 0
+    folder = workplace / "runs" / "first"
+    (folder / "evaluation.json").write_text("{}")
+    assert (folder / "synthetic.csv").is_file()
+    assert hauberk(*words, "--force").code == 0
+    assert not (folder / "synthetic.csv").exists()
+    assert not (folder / "evaluation.json").exists()
+    told = hauberk("verify", "first")
+    assert told.code == 2
+    assert "holds a synthesizer" in told.err
 
 
 def test_a_noise_seed_repeats_a_run_and_proves_nothing(hauberk: Hauberk, workplace: Path) -> None:

@@ -15,6 +15,7 @@ from hauberk.synthesis.catalogue import find_synthesizer, load_synthesizer
 from hauberk.synthesis.class_marginals import MarginalsSettings
 from hauberk.synthesis.marginals import Marginals
 from hauberk.synthesis.vae import VAE
+from hauberk.training.run_folder import RunFolder
 
 BUDGET = EpsilonDelta(epsilon=1.0, delta=1e-5)
 PATIENTS = simulate_ward(40, seed=0)
@@ -48,6 +49,17 @@ def test_a_ledger_with_fewer_events_than_planned_proves_nothing() -> None:
     )
     assert columns.proven is None
     assert columns.reason == TOO_FEW_EVENTS
+
+
+def test_learning_twice_is_refused_because_it_would_cost_twice(tmp_path: Path) -> None:
+    model = fitted()
+    with pytest.raises(RequestError, match="a second time would cost again"):
+        model.fit(PATIENTS)
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    Marginals(model.task).fit(PATIENTS, folder=folder)
+    with pytest.raises(RequestError, match="releases of an earlier training"):
+        Marginals(model.task).fit(PATIENTS, folder=folder)
 
 
 def test_many_samples_do_not_depend_on_how_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,13 +30,16 @@ def messy(draw: st.DrawFn, schema: Schema) -> Any:
     rows = []
     for patient in range(draw(st.integers(1, 4))):
         static = {each.name: draw(_entry(each)) for each in schema.static}
-        for _ in range(draw(st.integers(1, 8))):
+        for row in range(draw(st.integers(1, 8))):
             time = draw(st.integers(0, 40)) / draw(st.sampled_from([1, 4]))
+            if patient == row == 0:
+                time = 0.0  # within every horizon: somebody is left
             stamp = str(np.datetime64("2030-05-06") + np.timedelta64(round(time * 60), "s"))
             values = {each.name: draw(_entry(each)) for each in schema.temporal}
             shown = stamp if schema.time.format == "timestamp" else repr(time)
             rows.append({schema.patient: f"p{patient}", schema.time.column: shown, **static, **values})
-        rows[-1][schema.temporal[0].name] = _sure(schema.temporal[0])
+            if row == 0:
+                rows[-1][schema.temporal[0].name] = _sure(schema.temporal[0])
     return pd.DataFrame(draw(st.permutations(rows)))
 
 

@@ -108,8 +108,13 @@ def synth_train(
         encoded = source.read(source.schema)
         progress("reading", 1, 1)
         chosen: Amount = "quick" if quick else "full" if size is None else size.value
+        if chosen == "tiny" and budget is not None and not source.preset:
+            raise RequestError(
+                "--size tiny takes the first patients of a file, and who is first is private: take --quick"
+            )
         patients = cut_to_size(encoded.patients, chosen)
-        records = source.records or len(patients)
+        # counted only where nobody is protected: `_refuse_unknown_size`
+        records = len(patients) if source.records is None else source.records
         task = Task(
             schema=patients.schema,
             records=min(records, TINY_PATIENTS) if chosen == "tiny" else records,

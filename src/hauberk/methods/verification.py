@@ -99,6 +99,8 @@ def _hashes(folder: Path) -> dict[str, str]:
 def verify_run(path: Path) -> Verification:
     """Look at everything; a check that fails is a finding, not an error."""
     folder = RunFolder.open(path)
+    if folder.read_config().get("kind") == "synthesizer":
+        raise RequestError(f"{path} holds a synthesizer: verify knows runs of `hauberk train` only")
     proven: list[tuple[float, float]] = []
 
     def events() -> str:

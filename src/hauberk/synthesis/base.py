@@ -119,8 +119,12 @@ class Synthesizer(ABC):
                 f"these patients have the schema '{patients.schema.name}' and not the declared "
                 f"'{self.task.schema.name}'; read them with the declared one."
             )
+        if self._trained is not None:
+            raise RequestError(f"this {self.name} has learned already, and a second time would cost again.")
         if folder is not None:
             folder.claim()
+            if folder.begun and not resume:
+                raise RequestError(f"{folder.path} holds releases of an earlier training; begin another one.")
             resume = resume and folder.begun
         self._trained = self.train(patients.to("cpu"), folder=folder, resume=resume, progress=progress)
         if folder is not None:

@@ -72,7 +72,8 @@ class NeuralSynthesizer(Synthesizer):
     """A synthesizer that trains a `Game`.
 
     Guarantee with a budget: the scales are one Gaussian release; every step is one Gaussian release from one
-    Poisson sample of the patients, for all networks together. Both are in the ledger before they happen.
+    Poisson sample of the patients, for all networks together. Steps are in the ledger before they happen; the
+    scales are in it before anything leaves the run's private folder.
     """
 
     settings: NeuralSettings

@@ -44,6 +44,12 @@ except ImportError:  # Windows: nobody keeps two processes apart there
 # In the order in which an earlier run is removed. Whatever moment a kill picks, what is left is a run that
 # still counts its events for as long as it has weights, and that --force recognises.
 PUBLIC_FILES = (
+    "synthetic.csv",  # of a synthesizer: what an earlier run made must not stand beside a new card
+    "synthetic.csv.gz",
+    "synthetic.csv.xz",
+    "synthetic.parquet",
+    "synthetic.npz",
+    "evaluation.json",
     "attacks.json",
     "attacks.npz",
     "certificates.csv",
