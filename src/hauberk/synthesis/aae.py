@@ -12,8 +12,6 @@ from hauberk.synthesis.networks import (
     Decoder,
     Encoder,
     LatentNetwork,
-    bound_spectral_norms,
-    draw,
     negative_log_likelihood,
     turned,
 )
@@ -38,7 +36,7 @@ class AdversarialAutoencoder(Game):
 
     def __init__(self, shape: RowShape, settings: AaeSettings) -> None:
         latent, width = settings.latent, settings.width
-        super().__init__(shape, latent=latent, noise_width=latent)
+        super().__init__(shape, latent=latent, noise_width=latent, persistence=settings.persistence)
         self.settings = settings
         self.encoder = Encoder(shape, width=width, outputs=latent)
         self.decoder = Decoder(shape, width=width, latent=latent)
@@ -46,13 +44,13 @@ class AdversarialAutoencoder(Game):
 
     def start_from(self, scales: Scales) -> None:
         self.decoder.start_from(scales)
-        bound_spectral_norms(self.critics)
+        super().start_from(scales)
 
     @property
     def critics(self) -> Iterable[nn.Module]:
         return (self.latent_critic,)
 
-    def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
+    def record_loss(self, rows: Tensor, noise: Tensor) -> Tensor:
         latent = self.encoder(rows)
         cost = negative_log_likelihood(
             self.decoder(latent), rows, self.shape, head_weight=self.settings.head_weight
@@ -61,7 +59,7 @@ class AdversarialAutoencoder(Game):
         return cost + wasserstein_loss(self.latent_critic, noise, (codes,))
 
     def generate(self, latent: Tensor, noise: Tensor) -> Tensor:
-        return draw(self.decoder(latent), noise, self.shape)
+        return self.drawn(self.decoder(latent), noise)
 
 
 class AAE(NeuralSynthesizer):

@@ -13,8 +13,6 @@ from hauberk.synthesis.networks import (
     Decoder,
     Encoder,
     LatentNetwork,
-    bound_spectral_norms,
-    draw,
     negative_log_likelihood,
     turned,
 )
@@ -41,7 +39,9 @@ class DualAdversarialAutoencoder(Game):
 
     def __init__(self, shape: RowShape, settings: DaaeSettings) -> None:
         latent, width = settings.latent, settings.width
-        super().__init__(shape, latent=latent, noise_width=latent + shape.width)
+        super().__init__(
+            shape, latent=latent, noise_width=latent + shape.width, persistence=settings.persistence
+        )
         self.settings = settings
         self.encoder = Encoder(shape, width=width, outputs=latent)
         self.decoder = Decoder(shape, width=width, latent=latent)
@@ -51,13 +51,13 @@ class DualAdversarialAutoencoder(Game):
 
     def start_from(self, scales: Scales) -> None:
         self.decoder.start_from(scales)
-        bound_spectral_norms(self.critics)
+        super().start_from(scales)
 
     @property
     def critics(self) -> Iterable[nn.Module]:
         return (self.latent_critic, self.critic)
 
-    def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
+    def record_loss(self, rows: Tensor, noise: Tensor) -> Tensor:
         width, settings = self.shape.width, self.settings
         seed, coins = noise.split([self.latent, width], -1)
         code, made_code = self.encoder(rows), self.generator(seed)
@@ -69,12 +69,12 @@ class DualAdversarialAutoencoder(Game):
             self.latent_critic, code.detach(), (turned(made_code, settings.latent_critic_weight),)
         )
         # both made rows by the same coins: noise is not free, and neither row minds
-        made = draw((head, steps, spread), torch.stack([coins, coins], -2), self.shape)
+        made = self.drawn((head, steps, spread), torch.stack([coins, coins], -2))
         fakes = turned(made, settings.critic_weight).unbind(-2)
         return cost + told_apart + wasserstein_loss(self.critic, rows, fakes)
 
     def generate(self, latent: Tensor, noise: Tensor) -> Tensor:
-        return draw(self.decoder(self.generator(latent)), noise, self.shape)
+        return self.drawn(self.decoder(self.generator(latent)), noise)
 
 
 class DAAE(NeuralSynthesizer):

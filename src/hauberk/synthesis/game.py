@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from hauberk.gradients import Geometry, ScoreLoss, trainable
 from hauberk.randomness import Key, keyed_normals
-from hauberk.synthesis.networks import bound_spectral_norms
+from hauberk.synthesis.networks import bound_spectral_norms, draw, persistent
+from hauberk.synthesis.outcome_head import OutcomeHead
 from hauberk.synthesis.packing import RowShape
 from hauberk.synthesis.scales import Scales
 
@@ -34,6 +35,7 @@ GRADIENT_SIZES: Mapping[str, float] = MappingProxyType(
         "decoder.head.": 0.5,
         "decoder.step.": 1.0,
         "decoder.spread.": 0.5,
+        "outcome_head.": 0.3,
     }
 )
 """About how large a record's gradient is in each part, from made-up weights: public constants. Clipped and
@@ -43,26 +45,44 @@ noised as they are, the large gradients of the last layer would leave nothing bu
 class Game(nn.Module, ABC):
     """All networks of a synthesizer together.
 
-    ``forward(rows, noise)`` gives one loss per record; the noise of a record, ``noise_width`` standard
-    normals, is a function of (step, record) and nothing else. Buffers and weights without a gradient are part
-    of a checkpoint.
+    ``forward(rows, noise)`` gives one loss per record: that of the networks (`record_loss`) and that of the
+    outcome given the row (`OutcomeHead`). The noise of a record, ``noise_width`` standard normals, is a
+    function of (step, record) and nothing else. Buffers and weights without a gradient are part of a
+    checkpoint. ``persistence``: see `hauberk.synthesis.networks.persistent`.
 
     Critics need no gradient penalty: their weights are held to spectral norm 1 after every step, which looks
     at released weights only. A penalty would need gradients of gradients for every record (the slow general
     path), and one more term in the loss that takes its share of the clip.
     """
 
-    def __init__(self, shape: RowShape, *, latent: int, noise_width: int) -> None:
+    def __init__(self, shape: RowShape, *, latent: int, noise_width: int, persistence: float = 0.0) -> None:
         super().__init__()
         self.shape, self.latent, self.noise_width = shape, latent, noise_width
+        self.persistence = persistence
+        self.outcome_head = None if shape.outcome is None else OutcomeHead(shape)
 
-    @abstractmethod
     def start_from(self, scales: Scales) -> None:
         """Begin at the pooled frequencies that were released."""
+        if self.outcome_head is not None:
+            self.outcome_head.start_from(scales)
+        bound_spectral_norms(self.critics)
+
+    def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
+        loss = self.record_loss(rows, noise)
+        return loss if self.outcome_head is None else loss + self.outcome_head.cost(rows)
+
+    @abstractmethod
+    def record_loss(self, rows: Tensor, noise: Tensor) -> Tensor:
+        """One number a record, of everything but the outcome."""
 
     @abstractmethod
     def generate(self, latent: Tensor, noise: Tensor) -> Tensor:
         """Rows from ``(n, latent)`` and ``(n, shape.width)`` standard normals."""
+
+    def drawn(self, outputs: tuple[Tensor, Tensor, Tensor], noise: Tensor) -> Tensor:
+        """Rows from a decoder's outputs, then their outcomes from the rows."""
+        rows = draw(outputs, persistent(noise, self.shape, self.persistence), self.shape)
+        return rows if self.outcome_head is None else self.outcome_head.complete(rows, noise)
 
     @property
     def critics(self) -> Iterable[nn.Module]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hauberk.errors import RequestError
 from hauberk.randomness import Key, keyed_normals
 from hauberk.synthesis.game import Game, wasserstein_loss
-from hauberk.synthesis.networks import Decoder, Encoder, bound_spectral_norms, draw
+from hauberk.synthesis.networks import Decoder, Encoder
 from hauberk.synthesis.neural import NeuralSettings, NeuralSynthesizer
 from hauberk.synthesis.packing import RowShape
 from hauberk.synthesis.scales import Scales
@@ -43,7 +43,9 @@ class AdversarialGenerator(Game):
 
     def __init__(self, shape: RowShape, settings: GanSettings) -> None:
         latent, width = settings.latent, settings.width
-        super().__init__(shape, latent=latent, noise_width=latent + shape.width)
+        super().__init__(
+            shape, latent=latent, noise_width=latent + shape.width, persistence=settings.persistence
+        )
         self.settings = settings
         self.critic = Encoder(shape, width=width, outputs=1, critic=True)
         self.generator = Decoder(shape, width=width, latent=latent)
@@ -55,18 +57,18 @@ class AdversarialGenerator(Game):
     def start_from(self, scales: Scales) -> None:
         self.generator.start_from(scales)
         self.released.load_state_dict(self.generator.state_dict())
-        bound_spectral_norms(self.critics)
+        super().start_from(scales)
 
     @property
     def critics(self) -> Iterable[nn.Module]:
         return (self.critic,)
 
-    def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
+    def record_loss(self, rows: Tensor, noise: Tensor) -> Tensor:
         latent, coins = noise.split([self.latent, self.shape.width], -1)
-        return wasserstein_loss(self.critic, rows, (draw(self.generator(latent), coins, self.shape),))
+        return wasserstein_loss(self.critic, rows, (self.drawn(self.generator(latent), coins),))
 
     def generate(self, latent: Tensor, noise: Tensor) -> Tensor:
-        return draw(self.released(latent), noise, self.shape)
+        return self.drawn(self.released(latent), noise)
 
     def after_step(self, *, step: int, steps: int, key: Key) -> None:
         super().after_step(step=step, steps=steps, key=key)
@@ -81,7 +83,7 @@ class AdversarialGenerator(Game):
         weights = list(self.generator.parameters())
         self.generator.requires_grad_(True)
         with torch.enable_grad():
-            loss = -self.critic(draw(self.generator(latent), coins, self.shape)).mean()
+            loss = -self.critic(self.drawn(self.generator(latent), coins)).mean()
             gradients = torch.autograd.grad(loss, weights)
         self.generator.requires_grad_(False)
         rate = self.settings.generator_lr * min(1.0, (steps - step) / (0.3 * steps))

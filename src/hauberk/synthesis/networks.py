@@ -33,9 +33,8 @@ def step_cosines(steps: int) -> Tensor:
 class Encoder(nn.Module):
     """A row to ``outputs`` numbers: every step by itself, their mean, then with the static columns.
 
-    Padding counts as zero in the mean over all T steps; T is public. An encoder does not see the outcome: if
-    it did, the code would hold it apart from all else, and decoded from noise it would go with nothing. So
-    the decoder has to learn how likely the outcome is for such a patient. A ``critic`` sees all.
+    Padding counts as zero in the mean over all T steps; T is public. An encoder does not see the outcome,
+    which is drawn last, from the finished row. A ``critic`` sees all.
     """
 
     cosines: Tensor
@@ -134,8 +133,14 @@ def negative_log_likelihood(
     true_head, true_steps = shape.parts(rows)
     real = true_steps[..., -1]
     static_seen = true_head[..., shape.static_width :]
+    # without the outcome, which is drawn from the finished row (`hauberk.synthesis.outcome_head`)
     static = _columns_cost(
-        head, true_head, spread[..., : shape.static_width], shape.static, static_seen, first=0
+        head,
+        true_head * shape.head_without_outcome_value(),
+        spread[..., : shape.static_width],
+        shape.static,
+        static_seen,
+        first=0,
     )
     static = static + _coin_cost(head[..., shape.static_width :], static_seen).sum(-1)
     seen = true_steps[..., 1 + shape.value_width : -1]
@@ -174,6 +179,19 @@ def _columns_cost(
             levels = slice(each.start, each.stop)
             cost = cost - (outputs[..., levels].log_softmax(-1) * truth[..., levels]).sum(-1)
     return cost
+
+
+def persistent(noise: Tensor, shape: RowShape, share: float) -> Tensor:
+    """The same standard normals, where values of later steps keep ``share`` of the first step's.
+
+    Each entry stays standard normal. Two later steps have correlation ``share^2``: a patient whose pressure
+    is low at one step is likely to have it low at the others, whatever the decoder knows of it.
+    """
+    head, steps = shape.parts(noise)
+    kept = steps.new_zeros(shape.step_width)
+    kept[1 : 1 + shape.value_width] = share  # not of gaps and of what is measured: those are new each time
+    later = kept * steps[..., :1, :] + (1 - kept.square()).sqrt() * steps[..., 1:, :]
+    return shape.joined(head, torch.cat([steps[..., :1, :], later], -2))
 
 
 def draw(outputs: tuple[Tensor, Tensor, Tensor], noise: Tensor, shape: RowShape) -> Tensor:

@@ -43,7 +43,10 @@ _BEFORE_TRAINING = 2**40  # the step of the scales' noise: none that training ta
 
 @dataclass(frozen=True, kw_only=True)
 class NeuralSettings:
-    """Public constants of training. ``clip`` bounds a record's gradient over all networks together."""
+    """Public constants of training. ``clip`` bounds a record's gradient over all networks together.
+
+    ``persistence``: how much of a patient's first deviation from the decoder's mean its later values keep.
+    """
 
     width: int = 128
     latent: int = 16
@@ -53,12 +56,15 @@ class NeuralSettings:
     averaging: float = 0.97
     clip: float = 1.0
     scales_share: float = 0.1
+    persistence: float = 0.6
 
     def __post_init__(self) -> None:
         if min(self.width, self.latent, self.batch) < 1:
             raise RequestError("width, latent and batch of a synthesizer must be at least 1.")
         if not 0 < self.scales_share < 1:
             raise RequestError(f"scales_share must lie between 0 and 1, got {self.scales_share}.")
+        if not 0 <= self.persistence < 1:
+            raise RequestError(f"persistence must be at least 0 and below 1, got {self.persistence}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,6 +59,13 @@ class RowShape:
             kept[self.static_width + self.outcome.mask] = 0.0
         return kept
 
+    def head_without_outcome_value(self) -> Tensor:
+        """(head,): 1 for every static column and mask but the outcome's levels; its mask stays."""
+        kept = torch.ones(self.head)
+        if self.outcome is not None:
+            kept[self.outcome.start : self.outcome.stop] = 0.0
+        return kept
+
     @cached_property
     def static_width(self) -> int:
         return sum(each.width for each in self.static)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hauberk.synthesis.game import Game
-from hauberk.synthesis.networks import Decoder, Encoder, draw, negative_log_likelihood
+from hauberk.synthesis.networks import Decoder, Encoder, negative_log_likelihood
 from hauberk.synthesis.neural import AutoencoderSettings, NeuralSynthesizer
 from hauberk.synthesis.packing import RowShape
 from hauberk.synthesis.scales import Scales
@@ -31,7 +31,7 @@ class VariationalAutoencoder(Game):
 
     def __init__(self, shape: RowShape, settings: VaeSettings) -> None:
         latent, width = settings.latent, settings.width
-        super().__init__(shape, latent=latent, noise_width=latent)
+        super().__init__(shape, latent=latent, noise_width=latent, persistence=settings.persistence)
         self.settings = settings
         self.encoder = Encoder(shape, width=width, outputs=2 * latent)
         self.decoder = Decoder(shape, width=width, latent=latent)
@@ -39,8 +39,9 @@ class VariationalAutoencoder(Game):
     def start_from(self, scales: Scales) -> None:
         self.decoder.start_from(scales)
         start_certain(self.encoder)
+        super().start_from(scales)
 
-    def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
+    def record_loss(self, rows: Tensor, noise: Tensor) -> Tensor:
         latent, divergence = encoded(self.encoder, rows, noise)
         cost = negative_log_likelihood(
             self.decoder(latent), rows, self.shape, head_weight=self.settings.head_weight
@@ -48,7 +49,7 @@ class VariationalAutoencoder(Game):
         return cost + self.settings.divergence_weight * divergence / self.shape.steps
 
     def generate(self, latent: Tensor, noise: Tensor) -> Tensor:
-        return draw(self.decoder(latent), noise, self.shape)
+        return self.drawn(self.decoder(latent), noise)
 
 
 def encoded(encoder: Encoder, rows: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,6 @@ from hauberk.synthesis.game import Game, wasserstein_loss
 from hauberk.synthesis.networks import (
     Decoder,
     Encoder,
-    bound_spectral_norms,
-    draw,
     negative_log_likelihood,
     turned,
 )
@@ -39,7 +37,9 @@ class CriticisedAutoencoder(Game):
 
     def __init__(self, shape: RowShape, settings: VaeGanSettings) -> None:
         latent, width = settings.latent, settings.width
-        super().__init__(shape, latent=latent, noise_width=2 * latent + shape.width)
+        super().__init__(
+            shape, latent=latent, noise_width=2 * latent + shape.width, persistence=settings.persistence
+        )
         self.settings = settings
         self.encoder = Encoder(shape, width=width, outputs=2 * latent)
         self.decoder = Decoder(shape, width=width, latent=latent)
@@ -48,13 +48,13 @@ class CriticisedAutoencoder(Game):
     def start_from(self, scales: Scales) -> None:
         self.decoder.start_from(scales)
         start_certain(self.encoder)
-        bound_spectral_norms(self.critics)
+        super().start_from(scales)
 
     @property
     def critics(self) -> Iterable[nn.Module]:
         return (self.critic,)
 
-    def forward(self, rows: Tensor, noise: Tensor) -> Tensor:
+    def record_loss(self, rows: Tensor, noise: Tensor) -> Tensor:
         width, settings = self.shape.width, self.settings
         latent_noise, prior, coins = noise.split([self.latent, self.latent, width], -1)
         latent, divergence = encoded(self.encoder, rows, latent_noise)
@@ -62,13 +62,13 @@ class CriticisedAutoencoder(Game):
         reconstructed = (head[..., 0, :], steps[..., 0, :, :], spread[..., 0, :])
         cost = negative_log_likelihood(reconstructed, rows, self.shape, head_weight=settings.head_weight)
         # both made rows by the same coins: noise is not free, and neither row minds
-        made = draw((head, steps, spread), torch.stack([coins, coins], -2), self.shape)
+        made = self.drawn((head, steps, spread), torch.stack([coins, coins], -2))
         fakes = turned(made, settings.critic_weight).unbind(-2)
         criticised = wasserstein_loss(self.critic, rows, fakes)
         return cost + settings.divergence_weight * divergence / self.shape.steps + criticised
 
     def generate(self, latent: Tensor, noise: Tensor) -> Tensor:
-        return draw(self.decoder(latent), noise, self.shape)
+        return self.drawn(self.decoder(latent), noise)
 
 
 class VAEGAN(NeuralSynthesizer):
