@@ -239,7 +239,17 @@ def train(
     memory: Annotated[
         str | None, typer.Option(help="Limit on the working memory of a step, say 500MB; same result.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help=f"One of: {', '.join(models.names())}.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"One of: {', '.join(models.names())}; or your own, module:factory."),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Public weights that the network begins with (.safetensors).")
+    ] = None,
+    train_only: Annotated[
+        list[str] | None,
+        typer.Option(help="Train the weights with such names ('head.*'), freeze all others; repeatable."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
     name: Annotated[str | None, typer.Option(help="Folder below runs/ (default: method and data).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier run of that name.")] = False,
@@ -319,6 +329,8 @@ def train(
         "schedule": schedule,
         "memory": memory,
         "model": model,
+        "weights": None if weights is None else str(weights),
+        "train_only": train_only or None,
         "device": device,
         "seed": seed,
         "noise_seed": noise_seed,

@@ -17,7 +17,7 @@ from hauberk.gradients.general import GeneralPath, trainable
 from hauberk.gradients.geometry import Geometry
 from hauberk.gradients.losses import RecordLoss, ScoreLoss, Views, mean_cross_entropy
 from hauberk.gradients.memory import MemoryNeed, measure
-from hauberk.gradients.record_mixing import refuse_record_mixing
+from hauberk.gradients.record_mixing import refuse_record_mixing, refuse_remembered_records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,7 @@ class ClippedGradients:
         """
         views = made_up(example)
         labels = torch.zeros(RECORDS, dtype=torch.int64, device=_first(views).device)
+        refuse_remembered_records(self._model, self._loss, views, labels)
         self._path = choose_path(
             self._model, self._loss, views, labels, asked=self._asked, bfloat16=self._bfloat16
         )

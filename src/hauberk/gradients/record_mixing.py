@@ -1,16 +1,23 @@
-"""Layers that mix records, refused by name.
+"""Layers that mix records, and models that remember them, refused by name.
 
 Per-record clipping bounds a record's influence only if the record's gradient depends on that record alone.
-Batch statistics break that: one record changes the gradients of all the others.
+Batch statistics break that: one record changes the gradients of all the others. So does whatever a model
+keeps of the records that it has seen: it moves later gradients, and is released without noise.
 """
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from hauberk.errors import RequestError
+from hauberk.gradients.losses import RecordLoss, ScoreLoss, Views
 
 
 def refuse_record_mixing(model: nn.Module) -> None:
@@ -42,3 +49,45 @@ def refuse_record_mixing(model: nn.Module) -> None:
                     f"{name} divides gradients by how often the whole batch looks a row up: "
                     "build it with scale_grad_by_freq=False"
                 )
+
+
+def refuse_remembered_records(model: nn.Module, loss: RecordLoss, views: Views, labels: Tensor) -> None:
+    """Raise a :class:`RequestError` that names what the model changes in itself when it looks at records.
+
+    Tried on a copy, in the model's own mode, with made-up records: a pass must leave every parameter and
+    every buffer as it was.
+    """
+    try:
+        copy = deepcopy(model)
+    except Exception as error:  # legacy weight_norm, for one
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RequestError(f"this model cannot be copied: {reason}") from error
+    # a model that cannot make this pass is told what is wrong with it where its path is chosen
+    with torch.random.fork_rng(), suppress(Exception):
+        if isinstance(loss, ScoreLoss):
+            copy(*(each.flatten(0, 1) for each in (views if isinstance(views, tuple) else (views,))))
+        else:
+            for record, label in enumerate(labels):
+                one = tuple(each[record] for each in views) if isinstance(views, tuple) else views[record]
+                loss(lambda x: copy(*(x if isinstance(x, tuple) else (x,))), one, label)
+    before, after = _state(model), _state(copy)
+    for name, value in after.items():
+        if name not in before or not _same(value, before[name]):
+            raise RequestError(
+                f"the model's pass over records changes its own '{name}', where something of them could be "
+                "kept without noise: remove what updates it, or call .eval() on that layer"
+            )
+
+
+def _state(model: nn.Module) -> Mapping[str, Tensor]:
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    if first.shape != second.shape:
+        return False
+    first, second = first.detach(), second.detach()
+    equal = first == second
+    if first.is_floating_point():
+        equal |= first.isnan() & second.isnan()
+    return bool(equal.all())

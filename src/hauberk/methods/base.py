@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -26,7 +27,14 @@ from hauberk.accounting import Event, Ledger, PrivacyPlan
 from hauberk.certify import NoiseLayers
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
-from hauberk.gradients import Clipping, FlatClip, RecordLoss, mean_cross_entropy, refuse_record_mixing
+from hauberk.gradients import (
+    Clipping,
+    FlatClip,
+    GeneralPathNotice,
+    RecordLoss,
+    mean_cross_entropy,
+    refuse_record_mixing,
+)
 from hauberk.gradients.choice import PathChoice
 from hauberk.methods.claims import PublishedRadius
 from hauberk.methods.published_pruning import REASON, ErrorFeedback, PublishedPruning
@@ -121,6 +129,16 @@ class Method:
     def check(self, public: Dataset | None, *, shape: tuple[int, ...]) -> None:
         """Refuse, before anything is written, what `settle` could not do."""
 
+    def refuse_unfit(self, data: Dataset) -> None:
+        """Refuse, before anything is written, a network that the first step would refuse.
+
+        Tried on a blank record of the form of ``data``, whose records are not looked at.
+        """
+        nobody = replace(data, x=torch.zeros_like(data.x[:1]), y=torch.zeros_like(data.y[:1]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GeneralPathNotice)  # said when training begins
+            self.trainer(nobody).close()
+
     def settle(self, given: Given) -> Constants:
         """Compute what must be known before the first step; ``given.model`` may be changed freely."""
         return {}
@@ -176,7 +194,7 @@ class Method:
         Of several processes this one takes its shard of ``data``. ``constants``: what `settle` gave.
         """
         ranks = ranks or Ranks.alone()
-        model = copy.deepcopy(self.model) if model is None else model
+        model = _copied(self.model) if model is None else model
         constants = constants or {}
         device = next(model.parameters()).device
         constants = {name: each.to(device) for name, each in constants.items()}
@@ -240,7 +258,7 @@ class Method:
         elif classes is None:
             raise RequestError("pass classes=...: the number of classes is public and not read from the data")
         data = as_dataset(train, classes=classes)
-        model, released = copy.deepcopy(self.model), copy.deepcopy(self.model)
+        model, released = _copied(self.model), _copied(self.model)
         _refuse_other_outputs(released, data.shape, classes)
         if folder is not None:
             folder.claim()  # before anything of it is read
@@ -256,7 +274,7 @@ class Method:
         elif ranks.leader:
             constants = self.settle(
                 Given(
-                    model=copy.deepcopy(self.model),
+                    model=_copied(self.model),
                     private=data,
                     public=public,
                     randomness=randomness,
@@ -315,6 +333,23 @@ def _unobserved(done: StepDone) -> None:
     """Of a step that the leader watches."""
 
 
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # legacy weight_norm keeps a weight that torch does not copy
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RequestError(f"this model cannot be copied: {reason}") from error
+
+
+def refuse_other_losses(loss: object) -> None:
+    """A module of torch's reduces over a batch and does not know a record's views."""
+    if isinstance(loss, nn.Module) or not callable(loss):
+        raise RequestError(
+            "a loss of your own is a function of (predict, views, label) for one record, or a "
+            "hauberk.gradients.ScoreLoss of the scores"
+        )
+
+
 def _refuse_other_outputs(model: nn.Module, shape: tuple[int, ...], classes: int) -> None:
     """The network must give one score per class; tried on a blank input, never on a record."""
     weight = next(model.parameters(), None)
@@ -322,7 +357,7 @@ def _refuse_other_outputs(model: nn.Module, shape: tuple[int, ...], classes: int
     try:
         with torch.no_grad():
             answer = tuple(model(blank).shape)
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+    except Exception as error:  # the model may be anybody's code
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RequestError(f"this model cannot take inputs of shape {shape}: {reason}") from error
     if answer != (1, classes):

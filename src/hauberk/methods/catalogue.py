@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 
-from hauberk import models
 from hauberk.accounting import PrivacyPlan
 from hauberk.errors import RequestError
 from hauberk.methods import adlm, directional, dp_sgd, secure_sgd
@@ -28,15 +27,16 @@ from hauberk.methods.secure_sgd import LEAKS, SecureSGD, SecureSGDAGM
 from hauberk.methods.settings import TrainSettings
 from hauberk.methods.shared_noise import SharedNoise
 from hauberk.methods.smoothing_presets import smoothing_preset
+from hauberk.methods.starting_network import starting_architecture
 from hauberk.methods.stobatch import StoBatch
 from hauberk.methods.transdenoiser import UNPROVEN, TransDenoiser
 
 
 def named_network(settings: TrainSettings, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The network that ``--model`` names, before a denoiser if asked for."""
+    """The network that ``--model`` names, behind a denoiser if asked for; before ``--weights`` are read."""
     if settings.denoised:
         return denoised_network(settings, shape, classes)
-    network = models.build(settings.model, shape=shape, classes=classes)
+    network = starting_architecture(settings, shape, classes)
     if (settings.method, settings.variant) == (PublishedStoBatch.name, "paper"):
         return SharedNoise(network, shape=shape)  # its draws are part of what is deployed
     return network
@@ -113,6 +113,7 @@ class MethodRow:
 PROVEN_BY_PLD = "(epsilon, delta) for one record by PLD"
 TIGHT_RADIUS = "tight l2 radius with error alpha per input"
 _LAYER = frozenset({"sigma", "views", "robust_epsilon", "robust_delta", "robust_size"})
+_OWN_WEIGHTS = frozenset({"weights", "train_only"})  # and networks of one's own
 _DENOISED = frozenset({"denoised", "denoiser_width", "classifier", "public_data", "public_epochs"})
 # the rate by looking at MNIST test images: at 2e-3 PixelDP collapsed (docs/results/private-robust.md)
 _UNCLIPPED = {"optimizer": "adam", "lr": 5e-4, "batch": 128, "views": 1}
@@ -142,7 +143,8 @@ METHODS: dict[str, MethodRow] = {
                     "public_data",
                     "public_epochs",
                 }
-            ),
+            )
+            | _OWN_WEIGHTS,
             tuned=smoothing_preset,
         ),
         MethodRow(
@@ -154,7 +156,7 @@ METHODS: dict[str, MethodRow] = {
             claimed="sound: the same as proven; paper: an asymptotic formula that leaves its constants out",
             proven=f"{PROVEN_BY_PLD}; no robustness",
             why_not="the formula leaves the theorem's constants out; a large epsilon is claimed too small",
-            reads=frozenset({"pruned", "imitation", "training_attack_size", "public_data"}),
+            reads=_OWN_WEIGHTS | {"pruned", "imitation", "training_attack_size", "public_data"},
             published_plan=dp_sgd.published_plan,
         ),
         MethodRow(
@@ -166,7 +168,7 @@ METHODS: dict[str, MethodRow] = {
             claimed="sound: the same as proven; paper: an asymptotic formula that leaves its constants out",
             proven=f"{PROVEN_BY_PLD}; no robustness",
             why_not="the formula leaves the theorem's constants out; a large epsilon is claimed too small",
-            reads=frozenset({"pruned"}),
+            reads=_OWN_WEIGHTS | {"pruned"},
             published_plan=dp_sgd.published_plan,
         ),
         MethodRow(
@@ -178,7 +180,7 @@ METHODS: dict[str, MethodRow] = {
             claimed="paper: (epsilon, delta) by a closed form that holds for one direction only",
             proven=f"{PROVEN_BY_PLD}, as published from the least noise of any coordinate; no robustness",
             why_not="the noise meets the paper's own constraint only for records that differ along w",
-            reads=frozenset({"pruned", "share"}),
+            reads=_OWN_WEIGHTS | {"pruned", "share"},
             published_plan=directional.published_plan,
         ),
         MethodRow(

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
 from hauberk.accounting import PrivacyPlan
 from hauberk.errors import RequestError
-from hauberk.methods.base import Method
+from hauberk.gradients import RecordLoss, mean_cross_entropy
+from hauberk.methods.base import Method, refuse_other_losses
 from hauberk.methods.settings import TrainSettings
 
 PUBLISHED_CLAIM = "002's Gaussian baseline: z = 2 q sqrt(k ln(1/delta)) / epsilon"
@@ -44,9 +46,23 @@ def published_plan(settings: TrainSettings, *, records: int) -> PrivacyPlan:
 
 
 class DPSGD(Method):
-    """DP-SGD without views and without a promise of robustness. Settings: `Method`."""
+    """DP-SGD without views and without a promise of robustness.
+
+    ``loss`` is any per-record loss (`hauberk.gradients.RecordLoss`), a function of one record and the network
+    alone; a `ScoreLoss` can go the fast path. Other settings: `Method`.
+    """
 
     name = "dp-sgd"
+
+    def __init__(
+        self, model: nn.Module, *, plan: PrivacyPlan, loss: RecordLoss = mean_cross_entropy, **settings: Any
+    ) -> None:
+        refuse_other_losses(loss)
+        super().__init__(model, plan=plan, **settings)
+        self.loss = loss
+
+    def record_loss(self, shape: tuple[int, ...], classes: int) -> RecordLoss:
+        return self.loss
 
     @classmethod
     def from_settings(cls, model: nn.Module, settings: TrainSettings, plan: PrivacyPlan) -> DPSGD:

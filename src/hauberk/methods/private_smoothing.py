@@ -26,7 +26,7 @@ from hauberk.certify import NoiseLayers
 from hauberk.data import Dataset
 from hauberk.errors import RequestError
 from hauberk.gradients import RecordLoss
-from hauberk.methods.base import Constants, Given, Method
+from hauberk.methods.base import Constants, Given, Method, refuse_other_losses
 from hauberk.methods.settings import TrainSettings
 from hauberk.methods.smooth_adversarial_views import SmoothAdversarialViews
 from hauberk.methods.smoothing_losses import SmoothingLoss
@@ -40,6 +40,8 @@ class PrivateSmoothing(Method):
     """``sigma`` is both the noise of the training copies and that of the smoothed classifier; ``views``
     copies of a record are averaged before its gradient is clipped, the first without noise if ``clean_copy``.
 
+    ``loss``, any per-record loss (`hauberk.gradients.RecordLoss`) of a record's noisy copies, takes the place
+    of cross-entropy and of the terms below; public records cannot be trained on with it.
     ``shift`` and ``flip`` move every copy; ``consistency`` and ``macer`` weigh the terms of `SmoothingLoss`;
     ``attack_size`` (l2) and ``attack_steps`` are those of SmoothAdv. ``public_epochs``: passes over public
     records, if `fit` is given some, that the private training starts from. Other settings: `Method`.
@@ -62,6 +64,7 @@ class PrivateSmoothing(Method):
         attack_size: float | None = None,
         attack_steps: int = 10,
         public_epochs: int = 20,
+        loss: RecordLoss | None = None,
         **settings: Any,
     ) -> None:
         if not 0 < sigma < float("inf"):
@@ -70,6 +73,10 @@ class PrivateSmoothing(Method):
             raise RequestError(f"attack_size must be positive, got {attack_size}")
         if consistency and views < 2:
             raise RequestError("consistency compares copies of a record: give at least 2 views")
+        if loss is not None:
+            refuse_other_losses(loss)
+            if consistency or macer:
+                raise RequestError("consistency and macer are terms of the cross-entropy: leave out loss=")
         moves = Moves(shift=shift, flip=flip) if shift or flip else None
         super().__init__(
             model,
@@ -78,7 +85,9 @@ class PrivateSmoothing(Method):
             **settings,
         )
         self.sigma, self.attack_size, self.attack_steps = sigma, attack_size, attack_steps
-        self.loss = SmoothingLoss(sigma=sigma, consistency=consistency, macer=macer)
+        terms = SmoothingLoss(sigma=sigma, consistency=consistency, macer=macer)
+        self.loss = terms.record_loss() if loss is None else loss
+        self._own_loss = loss is not None
         self.public_epochs = public_epochs
         if attack_size is not None:
             self._attacked_views(model)  # refuses what does not go together
@@ -86,6 +95,11 @@ class PrivateSmoothing(Method):
     def check(self, public: Dataset | None, *, shape: tuple[int, ...]) -> None:
         if self.views.moves is not None:
             self.views.moves.refuse(shape)
+        if self._own_loss and public is not None:
+            raise RequestError(
+                "public records are trained on with the cross-entropy, not with a loss of your own: train on "
+                "them yourself and pass in the trained network"
+            )
 
     def settle(self, given: Given) -> Constants:
         """Weights from public records, trained on noisy copies without any protection."""
@@ -118,7 +132,7 @@ class PrivateSmoothing(Method):
         return self.views if self.attack_size is None else self._attacked_views(model)
 
     def record_loss(self, shape: tuple[int, ...], classes: int) -> RecordLoss:
-        return self.loss.record_loss()
+        return self.loss
 
     def _attacked_views(self, model: nn.Module) -> SmoothAdversarialViews:
         assert self.attack_size is not None

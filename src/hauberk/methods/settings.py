@@ -47,6 +47,8 @@ SPECIAL_SETTINGS = (
     "flip",
     "consistency",
     "macer",
+    "weights",
+    "train_only",
 )
 """Settings that only some methods read; the catalogue says which."""
 _POSITIVE = (
@@ -85,6 +87,8 @@ class TrainSettings:
     holdout: float | None = None
     size: str = "full"
     model: str = "small-tanh-cnn"
+    weights: str | None = None
+    train_only: tuple[str, ...] = ()
     epsilon: float | None = None
     delta: float = 1e-5
     noise_multiplier: float | None = None
@@ -277,10 +281,10 @@ class TrainSettings:
 def read_toml(path: Path) -> dict[str, Any]:
     """Settings from a TOML file; the keys are the options' names, with dashes or underscores."""
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of TOML, of its encoding, of its numbers and its depth
         raise RequestError(f"{path} is not valid TOML: {error}") from error
     known = {field.name for field in fields(TrainSettings)}
     settings = {key.replace("-", "_"): value for key, value in content.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -21,11 +22,20 @@ from hauberk.data.public import declare_public, default_public, describe_public
 from hauberk.errors import RequestError
 from hauberk.methods.base import Method
 from hauberk.methods.by_person import RunByPerson, method_by_person
-from hauberk.methods.catalogue import MethodRow, find_method, named_network
+from hauberk.methods.catalogue import find_method, named_network
 from hauberk.methods.presets import LARGEST, LARGEST_PUBLIC, LARGEST_TEST, preset
-from hauberk.methods.private_smoothing import PrivateSmoothing
+from hauberk.methods.request_checks import refuse_cuts_of_persons, refuse_own_network, refuse_unread
 from hauberk.methods.run import AuditSettings, Run
-from hauberk.methods.settings import SPECIAL_SETTINGS, TrainSettings, merge_settings
+from hauberk.methods.settings import TrainSettings, merge_settings
+from hauberk.methods.starting_network import (
+    NetworkFacts,
+    StartingNetwork,
+    begin,
+    facts_of,
+    furnished,
+    load_released,
+    refuse_other_beginning,
+)
 from hauberk.progress import Progress, silent
 from hauberk.training import RunFolder
 from hauberk.training.checkpoints import read_checkpoint_facts
@@ -43,6 +53,7 @@ class Prepared:
     method: Method
     folder: RunFolder
     notes: tuple[str, ...]
+    network: NetworkFacts | None = None  # what config.json keeps of a network of the user's own
 
 
 def choose_device(name: str) -> torch.device:
@@ -59,18 +70,33 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def build_model(settings: TrainSettings, split: Split, ranks: Ranks | None = None) -> nn.Module:
-    """The named network with weights drawn from ``seed``; the global generator is left as it was."""
+def build_network(settings: TrainSettings, split: Split) -> StartingNetwork:
+    """The network with weights drawn from ``seed`` or read; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         model = named_network(settings, split.train.shape, split.classes)
+    return begin(model, settings, split.train.shape)
+
+
+def build_model(settings: TrainSettings, split: Split, ranks: Ranks | None = None) -> nn.Module:
+    return _placed(build_network(settings, split).network, settings, ranks)
+
+
+def _placed(model: nn.Module, settings: TrainSettings, ranks: Ranks | None) -> nn.Module:
     return model.to((ranks or Ranks.alone()).device(choose_device(settings.device)))
 
 
 def build_method(
-    settings: TrainSettings, split: Split, plan: PrivacyPlan, ranks: Ranks | None = None
+    settings: TrainSettings,
+    split: Split,
+    plan: PrivacyPlan,
+    ranks: Ranks | None = None,
+    *,
+    network: StartingNetwork | None = None,
 ) -> Method:
-    row, model = find_method(settings.method, settings.variant), build_model(settings, split, ranks)
+    """The method of the settings on ``network``; without one, on a fresh one."""
+    network = network or build_network(settings, split)
+    row, model = find_method(settings.method, settings.variant), _placed(network.network, settings, ranks)
     if isinstance(split.train, PersonDataset):
         return method_by_person(model, settings, plan)
     return row.build(model, settings, plan)
@@ -115,7 +141,8 @@ def prepare(
     data, size = given.get("data", "digits"), given.get("size", "full")
     method, variant = given.get("method", "private-smoothing"), given.get("variant", "sound")
     row = find_method(method, variant)
-    _refuse_unread(row, str(variant), given)
+    refuse_unread(row, str(variant), given)
+    refuse_own_network(row, given)
     path = root / (name or f"{method}-{Path(str(data)).stem}")
     # the folder is the leader's business: by the time that another process looks it may have been made
     folder = RunFolder.check_free(path, force=force) if ranks.leader else RunFolder(path)
@@ -127,7 +154,7 @@ def prepare(
         classes=given.get("classes"),
         **{name: given[name] for name in OWN_FILE_OPTIONS if name in given},
     )
-    _refuse_cuts_of_persons(split, given)
+    refuse_cuts_of_persons(split, given, form=_form_of(split))
     public = given.get("public_data")
     if public is None and row.needs_public_data(given):
         public = default_public(str(data))
@@ -159,58 +186,15 @@ def prepare(
             *notes,
             f"delta {plan.delta:g} is not below 1/records: it would allow publishing a whole record.",
         )
-    method = build_method(settings, split, plan, ranks)
+    network = build_network(settings, split)
+    method = build_method(settings, split, plan, ranks, network=network)
     method.check(split.public, shape=split.train.shape)
-    notes = (*notes, *method.remarks)
-    return Prepared(settings=settings, split=split, method=method, folder=folder, notes=notes)
-
-
-def _refuse_cuts_of_persons(split: Split, given: Mapping[str, Any]) -> None:
-    form = _form_of(split)
-    cut = given.get("validation") is not None or str(given.get("public_data", "")).startswith("first:")
-    if cut and form is not None and form.image_size and not isinstance(split.train, PersonDataset):
-        # files come in the order of their names: a new one may come first
-        raise RequestError(
-            "a folder of pictures has no order that stays when one is added: use --holdout, or other "
-            "--public-data"
-        )
-    if not isinstance(split.train, PersonDataset):
-        return
-    if given.get("validation") is not None:
-        raise RequestError("--validation cuts records, not persons: hold persons out with --holdout")
-    if str(given.get("public_data", "")).startswith("first:"):
-        raise RequestError("persons have no first records to make public: name other --public-data")
-
-
-def _refuse_unread(row: MethodRow, variant: str, given: Mapping[str, Any]) -> None:
-    """A setting that the method would not look at is a misunderstanding."""
-    unread = {name for name in SPECIAL_SETTINGS if name not in row.reads} | row.unread.get(variant, set())
-    unread |= set() if row.clips else {"clip", "clipping"}
-    denoised = {**row.settings, **given}.get("denoised", False)
-    if not denoised:
-        unread |= {"classifier", "denoiser_width"}
-        if "denoised" in row.reads or given.get("public_data") is None:
-            unread.add("public_epochs")  # there is nothing to train on public records
-    if given.get("classifier") is not None:
-        unread.add("public_epochs")
-    if "imitation" in row.reads and given.get("imitation") is None:
-        unread |= {"training_attack_size", "public_data"}
-    if row.name == PrivateSmoothing.name and given.get("training_attack_size") is None:
-        unread.add("training_attack_steps")
-    if "sigma" in given:
-        unread |= {"robust_epsilon", "robust_delta", "robust_size"}
-    for name in given:
-        if name in unread:
-            said = f"--variant {variant}" if name in row.unread.get(variant, ()) else "these settings"
-            raise RequestError(
-                f"{row.name} with {said} does not use --{name.replace('_', '-')}: leave it out"
-            )
-    if not row.private and any(
-        name in given for name in ("epsilon", "noise_multiplier", "no_privacy", "delta")
-    ):
-        raise RequestError(
-            f"{row.name} does not protect its training records: leave out all privacy settings"
-        )
+    if network.facts is not None or settings.memory is not None:
+        method.refuse_unfit(split.train)
+    notes = (*notes, *network.notes, *method.remarks)
+    return Prepared(
+        settings=settings, split=split, method=method, folder=folder, notes=notes, network=network.facts
+    )
 
 
 def follow(prepared: Prepared, ranks: Ranks) -> None:
@@ -245,6 +229,7 @@ def train(
                 "command": command,
                 "notes": list(prepared.notes),
                 **({} if (form := _form_of(prepared.split)) is None else {"inputs": asdict(form)}),
+                **({} if prepared.network is None else {"network": asdict(prepared.network)}),
             }
         )
     only_audit = resume and folder.trained  # interrupted between training and card
@@ -298,8 +283,12 @@ def read_settings(folder: RunFolder) -> tuple[TrainSettings, dict[str, Any]]:
     for key, (outer, inner) in types.items():
         if not isinstance(config[key], outer) or not all(type(item) is inner for item in config[key]):
             raise RequestError(f"{folder.path / 'config.json'} has a damaged {key!r}")
-    if type(config["classes"]) is not int:
+    if type(config["classes"]) is not int or not 2 <= config["classes"] < 2**31:
         raise RequestError(f"{folder.path / 'config.json'} has a damaged 'classes'")
+    if len(config["shape"]) not in (1, 3) or min(config["shape"]) < 1:
+        raise RequestError(f"{folder.path / 'config.json'} has a damaged 'shape'")
+    if (form := read_form(config)) is not None:
+        form.check(shape=tuple(config["shape"]), classes=config["classes"])
     return from_json(TrainSettings, config["settings"], where="config.json settings"), config
 
 
@@ -328,12 +317,15 @@ def prepare_resume(path: Path, ranks: Ranks | None = None) -> tuple[Prepared, st
             f"the schema or the folder of {settings.data} is no longer what {path} began with: put it back"
         )
     plan = from_json(PrivacyPlan, config["plan"], where="config.json plan")
+    network, facts = build_network(settings, split), facts_of(config, settings, where=path)
+    refuse_other_beginning(network, facts, settings)
     prepared = Prepared(
         settings=settings,
         split=split,
-        method=build_method(settings, split, plan, ranks),
+        method=build_method(settings, split, plan, ranks, network=network),
         folder=folder,
         notes=tuple(config["notes"]),
+        network=facts,
     )
     return prepared, str(config["command"])
 
@@ -372,15 +364,19 @@ def load_split(settings: TrainSettings) -> Split:
 
 
 def load_run(path: str | Path, *, model: nn.Module | None = None, device: str = "auto") -> Run:
-    """A finished run from its folder. ``model`` is needed only if the network is your own."""
+    """A finished run from its folder.
+
+    A network of your own is made by the factory that the run names, imported from the current folder or the
+    installed packages; ``model``, if given, takes its place and is not changed.
+    """
     folder = RunFolder.open(Path(path))
     settings, config = read_settings(folder)
+    shape, facts = tuple(config["shape"]), facts_of(config, settings, where=folder.path)
     if model is None:
-        model = named_network(settings, tuple(config["shape"]), config["classes"])
-    try:
-        model.load_state_dict(folder.read_model())
-    except RuntimeError as error:
-        raise RequestError(f"the weights in {folder.path} do not fit the network {settings.model}") from error
+        model = named_network(settings, shape, config["classes"])
+    else:
+        model = furnished(copy.deepcopy(model), settings)
+    load_released(model, folder.read_model(), facts, settings, shape, where=folder.path)
     row = find_method(settings.method, settings.variant)
     plan = from_json(PrivacyPlan, config["plan"], where="config.json plan")
     form = read_form(config)

@@ -9,8 +9,24 @@ What every network here promises, so that privacy and certificates can rest on i
   the input again. A noise layer placed there is the ``post(W x + n)`` of the certificates, and that layer's
   weight is all of ``W``.
 - **Initial weights come from torch's global generator** and from nothing else: whoever seeds it decides them.
+
+Of a network of the user's own (`own_network`) none of this is known; what private training and certificates
+need of it is found out where they need it. `freeze_batch_norm`, `train_only` and `load_weights` make a
+private head on a public backbone of any network.
 """
 
 from hauberk.models.catalogue import build, describe, names
+from hauberk.models.frozen import FrozenBatchNorm, freeze_batch_norm, train_only
+from hauberk.models.own import own_network
+from hauberk.models.weights import load_weights
 
-__all__ = ["build", "describe", "names"]
+__all__ = [
+    "FrozenBatchNorm",
+    "build",
+    "describe",
+    "freeze_batch_norm",
+    "load_weights",
+    "names",
+    "own_network",
+    "train_only",
+]

@@ -83,9 +83,9 @@ class RunFolder:
     @classmethod
     def check_free(cls, path: Path, *, force: bool) -> RunFolder:
         """Say no early, before anything is computed, if a run would be overwritten. Writes nothing."""
-        if path.exists() and not path.is_dir():
+        if os.path.exists(path) and not os.path.isdir(path):
             raise RequestError(f"{path} is a file; choose another --name")
-        if path.is_dir() and not _blank(path):
+        if os.path.isdir(path) and not _blank(path):
             if not force:
                 raise RequestError(
                     f"{path} exists already: choose another --name, or --force to overwrite it"
@@ -96,7 +96,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        if not (path / "config.json").is_file():
+        if not os.path.isfile(path / "config.json"):
             raise RequestError(f"{path} is no run folder (it has no config.json)")
         return cls(path)
 
@@ -159,8 +159,11 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether any step may have run: steps are in the event list before they run."""
-        return (self.path / "events.json").exists()
+        """Whether any step may have run: steps are in the event list before they run.
+
+        A checkpoint without events is a run that has lost its events, and not one that may begin anew.
+        """
+        return (self.path / "events.json").exists() or self.checkpoint.exists()
 
     def read_events(self) -> Ledger:
         return Ledger.from_json(read_json(self.path / "events.json"))
@@ -202,7 +205,7 @@ class RunFolder:
         for number, line in enumerate(path.read_bytes().splitlines(), 1):
             try:
                 content = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise RequestError(f"{path} line {number} is not valid JSON") from error
             points.append(from_json(CurvePoint, content, where=f"{path} line {number}"))
         return tuple(points)
@@ -219,7 +222,7 @@ class RunFolder:
         try:
             lines = (self.private / "diagnostics.jsonl").read_bytes().splitlines()
             rows = [json.loads(line) for line in lines]
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return []
         return [row for row in rows if isinstance(row, dict) and isinstance(row.get("step"), int)]
 
