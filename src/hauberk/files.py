@@ -7,9 +7,10 @@ import json
 import math
 import os
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
@@ -18,6 +19,10 @@ from torch import Tensor
 
 from hauberk.errors import RequestError
 
+ALWAYS_UNPACKED = 2**28
+"""Bytes that a compressed file may always hold, however small it is."""
+LARGEST_EXPANSION = 200
+"""Beyond that, a compressed file holds at most so many times its own size; data rarely shrink to a tenth."""
 PARTIAL = ".partial"  # how the names of files end that are still being written
 
 
@@ -101,6 +106,29 @@ def write_tensors(
 ) -> None:
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     write_bytes(path, tensors_to_bytes(plain, metadata=dict(metadata or {})), previous=previous)
+
+
+def most_unpacked(packed: int) -> int:
+    """How many bytes a compressed file of ``packed`` bytes may hold: more is a trap for memory, not data."""
+    return max(ALWAYS_UNPACKED, LARGEST_EXPANSION * packed)
+
+
+def check_unpacked(unpacked: int, *, packed: int, named: Path | str) -> None:
+    """Refuse what unpacks to more than `most_unpacked`."""
+    if unpacked > most_unpacked(packed):
+        raise RequestError(
+            f"{named} has {packed:,} bytes and would unpack to {unpacked:,} or more; if that is meant, save "
+            "it uncompressed."
+        )
+
+
+def check_archive(file: IO[bytes], *, named: Path | str) -> None:
+    """`check_unpacked` of a zip (numpy's archives), by its own directory: no more than that is ever read."""
+    if zipfile.is_zipfile(file):
+        packed = file.seek(0, os.SEEK_END)
+        with zipfile.ZipFile(file) as archive:
+            check_unpacked(sum(each.file_size for each in archive.infolist()), packed=packed, named=named)
+    file.seek(0)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -27,6 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hauberk.errors import RequestError
+
 _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -34,6 +36,13 @@ _ROUNDS = 10
 _PIECE = 1 << 17
 
 Key = tuple[int, int]
+
+
+def check_seed(seed: int) -> int:
+    """The seed, if every generator takes it: another one would be cut, or refused after hours of work."""
+    if not 0 <= seed < 2**63:
+        raise RequestError("seeds are whole numbers from 0 to 2^63 - 1")
+    return seed
 
 
 def philox(key: Key, counter: Sequence[Tensor]) -> list[Tensor]:

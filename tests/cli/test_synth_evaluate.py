@@ -102,8 +102,9 @@ def test_mistakes_cost_one_sentence(hauberk: Command, files: Path) -> None:
         assert outcome.code == 2, words
         assert told in outcome.err
         assert "Traceback" not in outcome.err
-        assert not (files / "e" / "evaluation.json").exists()
+        assert not (files / "e").exists()
     assert hauberk("synth", "report", "e", "--train", "ward").code == 2
+    (files / "e").mkdir()
     (files / "e" / "evaluation.json").write_text("{}")
     assert "lacks the key" in hauberk("synth", "report", "e").err
 

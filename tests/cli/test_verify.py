@@ -57,7 +57,7 @@ def test_a_changed_byte_in_any_file_is_found(hauberk: Run, run: Path) -> None:
     assert {"card.json", "events.json", "config.json", "model.safetensors", "manifest.json"} <= names
     for path in files:
         content = path.read_bytes()
-        for place in (0, len(content) // 2):
+        for place in (0, len(content) // 3, len(content) // 2, len(content) - 1):
             changed = bytearray(content)
             changed[place] ^= 0x01
             path.write_bytes(bytes(changed))
@@ -66,6 +66,42 @@ def test_a_changed_byte_in_any_file_is_found(hauberk: Run, run: Path) -> None:
             assert not json.loads(done.out)["passed"]
         path.write_bytes(content)
     assert hauberk("verify", "first").code == 0
+
+
+def test_a_manifest_written_in_another_way_is_found(hauberk: Run, run: Path) -> None:
+    """The same hashes with other blanks: a changed byte is a change."""
+    for path in (run / "manifest.json", run / "private" / "manifest.json"):
+        content = path.read_text()
+        for other in (content.replace("\n", "\r\n", 1), content.replace(": ", ":  ", 1), content + "\n"):
+            path.write_text(other, newline="")
+            assert hauberk("verify", "first").code == 1, other
+        path.write_text(json.dumps(json.loads(content)))
+        assert hauberk("verify", "first").code == 1
+        path.write_text(content)
+    assert hauberk("verify", "first").code == 0
+
+
+def test_settings_that_cannot_be_read_are_a_finding(hauberk: Run, run: Path) -> None:
+    for content in ("", "{", "[]", '{"kind": 3}'):
+        (run / "config.json").write_text(content)
+        done = hauberk("verify", "first", "--json")
+        assert done.code == 1, content
+        failed = [each["name"] for each in json.loads(done.out)["checks"] if not each["passed"]]
+        assert failed == ["files", "settings", "events"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"sha256": []}', '{"sha256": {"card.json": 3}}'])
+def test_a_damaged_manifest_is_found_before_anything_is_written(
+    hauberk: Run, run: Path, content: str
+) -> None:
+    (run / "manifest.json").write_text(content)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    for words in (("report", "first"), ("certify", "first"), ("attack", "first", "--radius", "0.1")):
+        done = hauberk(*words)
+        assert done.code == 2, words
+        assert "manifest.json" in done.err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert hauberk("verify", "first").code == 1
 
 
 def test_a_file_more_and_a_file_less_are_found(hauberk: Run, run: Path) -> None:

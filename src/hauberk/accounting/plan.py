@@ -52,8 +52,8 @@ class PrivacyPlan:
     beforehand: tuple[GaussianEvent, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.records < 1:
-            raise RequestError(f"records must be at least 1, got {self.records}")
+        if not 1 <= self.records < 2**63:
+            raise RequestError(f"records must be at least 1 and below 2^63, got {self.records}")
         if not 1 <= self.batch <= self.records:
             raise RequestError(f"batch must lie between 1 and records ({self.records}), got {self.batch}")
         if not (math.isfinite(self.epochs) and self.epochs > 0):

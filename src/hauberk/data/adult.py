@@ -87,7 +87,8 @@ COLUMNS: dict[str, Number | Category] = {
         *("Trinadad&Tobago", "Peru", "Hong", "Holand-Netherlands", "unknown"),
     ),
 }
-_INCOME_CLASSES = {"<=50K": 0, ">50K": 1}
+INCOME = "income"  # the column to predict
+INCOME_CLASSES = {"<=50K": 0, ">50K": 1}
 
 FEATURES = tuple(
     feature
@@ -128,9 +129,9 @@ def encode(text: str, *, named: str) -> tuple[Array, Array]:
                 row.extend(column.encode(entry))
             except (KeyError, ValueError) as error:
                 raise _undocumented(entry, column=name, line=number, named=named) from error
-        label = _INCOME_CLASSES.get(income.removesuffix("."))  # the test file ends its labels in a full stop
+        label = INCOME_CLASSES.get(income.removesuffix("."))  # the test file ends its labels in a full stop
         if label is None:
-            raise _undocumented(income, column="income", line=number, named=named)
+            raise _undocumented(income, column=INCOME, line=number, named=named)
         rows.append(row)
         labels.append(label)
     if not rows:

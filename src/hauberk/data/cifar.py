@@ -15,6 +15,7 @@ from PIL import Image
 from hauberk.data.integrity import read_arrays, read_uncompressed, readable
 from hauberk.data.raw import Array, RawSplit
 from hauberk.errors import RequestError
+from hauberk.files import check_unpacked
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
@@ -55,6 +56,7 @@ def read_binary_archive(paths: Sequence[Path]) -> RawSplit:
             name = member.name.rpartition("/")[2]
             content = archive.extractfile(member) if name in BINARY_FILES else None
             if content is not None:
+                check_unpacked(member.size, packed=path.stat().st_size, named=path)
                 batches[name] = decode_batch(content.read(), named=f"{name} in {path}")
     for name in BINARY_FILES:
         if name not in batches:

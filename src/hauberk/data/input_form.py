@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hauberk.data.dataset import Split
 from hauberk.data.table_schema import TableSchema
+from hauberk.errors import RequestError
 
 ONE_RECORD = "one record"
 
@@ -27,6 +28,13 @@ class InputForm:
     schema: str | None = None
     image_size: int | None = None
     grey: bool = False
+
+    def check(self, *, shape: tuple[int, ...], classes: int) -> None:
+        """Refuse a form that is not that of inputs of this ``shape`` with so many classes."""
+        if len(self.classes) != classes:
+            raise RequestError(f"{len(self.classes)} classes have names, but the network has {classes}")
+        if self.image_size is not None and shape[1:] != (self.image_size, self.image_size):
+            raise RequestError(f"pictures of {self.image_size} pixels do not fit a network for {shape[1:]}")
 
     @property
     def table(self) -> TableSchema | None:

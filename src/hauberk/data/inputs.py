@@ -57,6 +57,11 @@ def _read_picture(path: Path, shape: tuple[int, ...]) -> torch.Tensor:
     with readable(path), Image.open(path, formats=_FORMATS) as file:
         if file.mode not in _EIGHT_BITS:
             raise RequestError(f"{path} has more than 8 bits a channel; save it with 8.")
+        if {*file.size} != {width, height}:  # as the file lies or turned: before any pixel is unpacked
+            raise RequestError(
+                f"{path} has {file.width} x {file.height} pixels, but this classifier takes {_words(shape)}; "
+                "crop or resize it."
+            )
         picture = ImageOps.exif_transpose(file)
         if picture.size != (width, height):
             raise RequestError(

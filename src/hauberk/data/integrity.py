@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import lzma
 import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ import numpy as np
 from PIL import Image
 
 from hauberk.errors import RequestError
+from hauberk.files import check_archive, check_unpacked
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_PIECE = 2**24  # bytes that are unpacked at once
 
 # All that zipfile, gzip, tarfile, numpy and Pillow raise when a file is not what it should be.
 _DECODING_ERRORS = (
@@ -68,7 +71,20 @@ def read_uncompressed(path: Path) -> bytes:
     """The bytes of a file, unpacked if they are gzip, whatever the file is called."""
     with readable(path):
         content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
+    if not content.startswith(_GZIP_MAGIC):
+        return content
+    return unpacked(content, gzip.open, path=path)
+
+
+def unpacked(content: bytes, opened: Callable[[io.BytesIO], Any], *, path: Path) -> bytes:
+    """All that comes out of a compressed file (``gzip.open``, ``lzma.open``), unless it fills the memory."""
+    pieces, length = [], 0
+    with readable(path), opened(io.BytesIO(content)) as file:
+        while piece := file.read(_PIECE):
+            pieces.append(piece)
+            length += len(piece)
+            check_unpacked(length, packed=len(content), named=path)
+    return b"".join(pieces)
 
 
 def read_arrays(
@@ -76,6 +92,7 @@ def read_arrays(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The named arrays of a numpy archive; pickled objects are refused, never loaded."""
     with readable(path), path.open("rb") as file:
+        check_archive(file, named=path)
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise RequestError(f"{path} holds a single array, not an archive; save it with numpy.savez.")

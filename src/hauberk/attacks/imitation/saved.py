@@ -68,7 +68,7 @@ class Imitation:
         return max(1.0, radius / self.bound)
 
     def check_radius(self, radius: float) -> None:
-        if not radius >= self.bound * (1 - 1e-9):
+        if not self.bound * (1 - 1e-9) <= radius < math.inf:
             raise RequestError(
                 f"this {TITLES[self.kind]} was trained down to a bound of {self.bound:.4g}: "
                 "attack at that radius or a larger one"
