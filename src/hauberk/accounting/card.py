@@ -103,11 +103,17 @@ class RobustnessObservation:
 
 @dataclass(frozen=True, kw_only=True)
 class RobustnessColumns:
+    """``observed`` is about the proven radii, ``observed_of_claimed`` about the claimed ones where they are
+    others. ``confidence``: with this probability every break that an audit counts is one; None where the
+    breaks were each confirmed at level 0.001 (`hauberk attack`)."""
+
     norm: str
     claimed: RobustnessClaim | None
     proven: RobustnessProof | None
     observed: RobustnessObservation | None
     reason: str | None
+    observed_of_claimed: RobustnessObservation | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

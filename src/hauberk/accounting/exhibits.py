@@ -7,6 +7,7 @@ from training records outside the accounted mechanism.
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 import zlib
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hauberk.errors import RequestError
-from hauberk.files import write_bytes
+from hauberk.files import check_archive, write_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +73,12 @@ _DAMAGES = (
 
 
 def load_strip(path: Path) -> Strip | None:
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            check_archive(file, named=path)
+            archive = np.load(file, allow_pickle=False)
             return Strip(**{name: archive[name] for name in archive.files})
     except _DAMAGES as error:
         raise RequestError(f"{path} is damaged: {error}") from error

@@ -20,7 +20,7 @@ from hauberk.methods import load_run
 from hauberk.methods.attack_records import WORST_CASE, AttackTable
 from hauberk.methods.attack_runs import DRAWS, attack_run
 from hauberk.methods.training import audit_settings_of, load_split, read_settings
-from hauberk.methods.verification import update_manifest
+from hauberk.methods.verification import read_manifest, update_manifest
 from hauberk.report import write_report
 from hauberk.report.attack_wording import attack_cell, shown_rows, title_of, what_was_attacked
 from hauberk.report.rounding import count, plain, plain_percent
@@ -85,6 +85,7 @@ def attack(
     path = find_run(run)
     if limit < 1:
         raise RequestError(f"--limit must be at least 1, got {limit}")
+    read_manifest(path)
     if radius is not None:
         options = {
             "attacks": "pgd" if attacks is None else attacks,

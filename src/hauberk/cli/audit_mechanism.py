@@ -12,6 +12,7 @@ from hauberk.audit.mechanism_audit import MechanismAudit, audit_mechanism
 from hauberk.cli.calibrate import OPTIONS, Calibration, Numbers, calibrated
 from hauberk.cli.screen import output, print_json, progress_bars
 from hauberk.mechanisms import Mechanism
+from hauberk.randomness import check_seed
 
 LEVEL = 1e-3
 """Default error level of one audit: one sound mechanism in a thousand is accused."""
@@ -55,6 +56,7 @@ def audit_mechanism_command(
     The noise is drawn at the two neighbours that it hides least; a score is learnt on some draws, and the
     others bound epsilon from below. Exit code 1: the promise is refuted.
     """
+    check_seed(seed)
     given: dict[str, Any] = {
         "r": r,
         "calibration": None if calibration is None else calibration.value,

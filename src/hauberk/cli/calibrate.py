@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
@@ -160,12 +161,14 @@ def read_numbers(option: str, text: str) -> Vector:
             if text.endswith(".npy"):
                 loaded = np.load(text, allow_pickle=False)
             else:
-                loaded = np.loadtxt(text, delimiter=",")
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # an empty file: refused like any other
+                    loaded = np.loadtxt(text, delimiter=",")
         except OSError as error:
             raise RequestError(f"cannot read --{option} {text}: {error.strerror or error}.") from error
-        except (ValueError, EOFError) as error:
+        except (ValueError, EOFError, MemoryError) as error:  # MemoryError: more is announced than is there
             raise RequestError(f"--{option}: {text} does not hold plain numbers.") from error
-        if loaded.dtype.kind not in "fiu":
+        if not isinstance(loaded, np.ndarray) or loaded.dtype.kind not in "fiu":
             raise RequestError(f"--{option}: {text} does not hold plain numbers.")
         return np.atleast_1d(np.asarray(loaded, dtype=np.float64))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from hauberk.cli.screen import messages, output, print_json, progress_bars
 from hauberk.errors import RequestError
 from hauberk.files import write_text
 from hauberk.methods.run_certification import Certification, prepare_certification
-from hauberk.methods.verification import update_manifest
+from hauberk.methods.verification import read_manifest, update_manifest
 from hauberk.methods.verified_inference import CertificationLost, Verdicts
 from hauberk.report import write_report
 from hauberk.report.rounding import count, length, percent, percent_at_most, plain
@@ -107,8 +108,10 @@ def certify_run(
 
         def prepare() -> Certification:
             _check_csv(csv)
+            path = find_run(run)
+            read_manifest(path)
             return prepare_certification(
-                find_run(run),
+                path,
                 options=options,
                 inputs=inputs,
                 limit=limit,
@@ -174,7 +177,7 @@ def _agreed(ranks: Ranks, prepare: Callable[[], T]) -> T:
 
 def _check_csv(path: Path | None) -> None:
     """Before the draws, not after them."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+    if path is not None and (os.path.isdir(path) or not os.path.isdir(path.parent)):
         raise RequestError(f"--csv takes a file in a folder that exists, not {path}")
 
 

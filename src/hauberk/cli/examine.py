@@ -11,7 +11,7 @@ import typer
 from hauberk.cli.screen import output, print_json
 from hauberk.cli.train import RUNS
 from hauberk.errors import RequestError
-from hauberk.methods.verification import update_manifest
+from hauberk.methods.verification import read_manifest, update_manifest
 from hauberk.report import write_report
 from hauberk.training import RunFolder
 
@@ -33,6 +33,7 @@ def report_run(
     path = find_run(run)
     folder = RunFolder.open(path)
     card = folder.read_card()
+    read_manifest(path)
     write_report(card, folder.report)
     update_manifest(path, "report.html")
     if as_json:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import os
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,6 +39,7 @@ from hauberk.cli.train import RUNS, check_name
 from hauberk.errors import RequestError
 from hauberk.files import write_bytes
 from hauberk.methods.training import choose_device
+from hauberk.randomness import check_seed
 
 imitate_app = typer.Typer(
     help="Networks that make adversarial examples in one pass: AIN, ATN and AdvGAN.", no_args_is_help=True
@@ -116,10 +119,11 @@ def train(
     check_name(name)
     if kind == "atn" and aim is None:
         raise RequestError("ATN needs a class to aim at: give --class")
+    check_seed(seed)
     chosen = choose_device(device)
-    data_words = data or "digits"
+    data_words = "digits" if data is None else data
     folder = RUNS / (name or f"imitate-{kind}-{Path(target or data_words).stem}")
-    if (folder / FACTS).exists() and not force:
+    if os.path.exists(folder / FACTS) and not force:
         raise RequestError(f"{folder} exists already: give another --name, or --force")
     earlier = None if start is None else load_imitation(start, device=chosen)
     if earlier is not None:  # it need not begin with a loose bound again
@@ -184,6 +188,7 @@ def attack(
     """Make adversarial examples of test inputs: an .npz archive with x, y, adversarial and answers."""
     if limit < 1 or copies < 1:
         raise RequestError("--limit and --copies must be at least 1")
+    check_seed(seed)
     path = find_folder(folder)
     attacked, made = reopened(path, data_dir, choose_device(device))
     radius = made.bound if radius is None else radius
@@ -234,6 +239,9 @@ def evaluate_folder(
     """
     if limit is not None and limit < 1:
         raise RequestError(f"--limit must be at least 1, got {limit}")
+    if at_least is not None and not 0 <= at_least < math.inf:
+        raise RequestError(f"--at-least is a share such as 0.9, got {at_least:g}")
+    check_seed(seed)
     path = find_folder(folder)
     attacked, made = reopened(path, data_dir, choose_device(device))
     if limit is not None:
@@ -276,7 +284,9 @@ def _settings(
         settings = replace(settings, recipe=recipe)
     if decay is not None or no_adaptation:
         schedule = replace(settings.schedule, adaptive=settings.schedule.adaptive and not no_adaptation)
-        settings = replace(settings, schedule=replace(schedule, decay=decay or schedule.decay))  # type: ignore[arg-type]
+        if decay is not None:
+            schedule = replace(schedule, decay=decay)  # type: ignore[arg-type]
+        settings = replace(settings, schedule=schedule)
     if no_noise:
         settings = replace(settings, architecture=replace(settings.architecture, noise=0.0))
     return settings

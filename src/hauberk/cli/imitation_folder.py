@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -106,9 +107,9 @@ def attacked_classifier(
         if inputs.classes != run.classes:
             raise RequestError(f"the run {target} has other classes than its data set {settings.data}")
         return Attacked(model=run.model.eval(), inputs=inputs, network=None, run=str(path))
-    inputs = load_inputs(data or "digits", data_dir=data_dir, **limits)
+    inputs = load_inputs("digits" if data is None else data, data_dir=data_dir, **limits)
     _, usual, epochs = PRESETS[preset]
-    named = network or usual
+    named = usual if network is None else network
     epochs = min(epochs, QUICK["classifier"]) if quick else epochs
     model = trained_classifier(named, inputs, epochs=epochs, seed=seed, progress=progress)
     return Attacked(model=model, inputs=inputs, network=named, run=None)
@@ -218,7 +219,7 @@ def _pictures(
 
 def find_folder(name: str) -> Path:
     for path in (Path(name), RUNS / name):
-        if (path / FACTS).is_file():
+        if os.path.isfile(path / FACTS):
             return path
     raise RequestError(
         f"there is no imitation network at {name} or {RUNS / name}: make one with `hauberk imitate train`"
@@ -233,6 +234,8 @@ def reopened(path: Path, data_dir: Path | None, device: torch.device) -> tuple[A
         folder = data_dir if facts["data_dir"] is None or data_dir is not None else Path(facts["data_dir"])
         data, run, network, seed = facts["source"], facts["run"], facts["network"], facts["seed"]
         most, tests = (QUICK["records"], QUICK["tests"]) if facts["quick"] else (None, None)
+        if not isinstance(run or data, str) or not isinstance(network or "", str) or type(seed) is not int:
+            raise TypeError("not what `hauberk imitate train` writes")
     except (KeyError, TypeError) as error:
         raise RequestError(f"{path / FACTS} is damaged: train the network again") from error
     if run is not None:

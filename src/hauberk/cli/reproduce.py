@@ -13,6 +13,7 @@ from hauberk.cli.train import RUNS, Size
 from hauberk.errors import RequestError
 from hauberk.experiments import EXPERIMENTS, Result, to_json, write
 from hauberk.experiments.parts import kept_in
+from hauberk.randomness import check_seed
 from hauberk.report.rounding import at_least, at_most
 
 _MOST_ROWS = 20  # of a table on the screen; all of them are in the file
@@ -42,6 +43,7 @@ def reproduce(
     if seeds is not None and (experiment.run_seeds is None or seeds < 1):
         choices = ", ".join(each for each, one in EXPERIMENTS.items() if one.run_seeds is not None)
         raise RequestError(f"--seeds is a number of at least 1 for {choices}: leave it out for others")
+    check_seed(seed)
     folder = out or RUNS / "reproduce" / name
     with kept_in(folder / "parts"), progress_bars() as progress:
         if seeds is not None and experiment.run_seeds is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -53,7 +54,7 @@ def inspect(
 
     A draft is a beginning: put public bounds in place of the marked ones before training privately.
     """
-    if out is not None and out.exists() and not force:
+    if out is not None and os.path.exists(out) and not force:
         raise RequestError(f"{out} is there already; name another file or add --force.")
     with progress_bars() as progress:
         draft = draft_schema(

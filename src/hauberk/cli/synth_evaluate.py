@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,6 +76,7 @@ def evaluate_files(
         delta=delta,
     )
     if folder is not None:
+        _make(folder)
         write_json(folder / EVALUATION, found.to_json())
         _draw(found, folder)
     if as_json:
@@ -150,15 +152,21 @@ def _draw(found: Evaluation, folder: Path) -> None:
 
 
 def _folder(out: Path, force: bool) -> Path:
-    """The folder to write into, ready before any work is done."""
+    """The folder to write into: that it can be made is found out before any work, and it is made after it."""
     folder = home_expanded(out)
-    if (folder / EVALUATION).exists() and not force:
+    if os.path.exists(folder / EVALUATION) and not force:
         raise RequestError(f"{folder} holds an evaluation already; name another folder or add --force.")
+    there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
+        raise RequestError(f"cannot make the folder {folder}: {there} is no folder that one may write into.")
+    return folder
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"cannot make the folder {folder}: {error.strerror or error}.") from error
-    return folder
 
 
 def _schema(path: Path | None, data: str | None, named: dict[str, str]) -> Schema | None:
@@ -176,7 +184,7 @@ def _schema(path: Path | None, data: str | None, named: dict[str, str]) -> Schem
 def _preset(text: str) -> tuple[str, str | None] | None:
     """Name and part if the text names a preset rather than a file."""
     name, _, part = text.partition(":")
-    return (name, part or None) if name in PRESETS and not Path(text).is_file() else None
+    return (name, part or None) if name in PRESETS and not os.path.isfile(text) else None
 
 
 def _read(
@@ -202,7 +210,7 @@ def _read(
 def _table(text: str) -> Path:
     """A file as it was named; of a run's folder, the synthetic patients in it."""
     path = home_expanded(Path(text))
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return path
     found = [path / f"synthetic{ending}" for ending in FORMATS if (path / f"synthetic{ending}").is_file()]
     if len(found) != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from contextlib import suppress
@@ -13,7 +14,7 @@ import typer
 
 from hauberk.accounting import Card
 from hauberk.cli.screen import messages, output, print_json, progress_bars
-from hauberk.cli.train import RUNS, Size, check_name, show_card
+from hauberk.cli.train import RUNS, Size, Variant, check_name, show_card
 from hauberk.data.folder import home_expanded
 from hauberk.errors import RequestError
 from hauberk.mechanisms import EpsilonDelta
@@ -22,6 +23,7 @@ from hauberk.synthesis.base import Synthesizer, Task
 from hauberk.synthesis.catalogue import SYNTHESIZERS, find_synthesizer, load_synthesizer
 from hauberk.synthesis.catalogue import Size as Amount
 from hauberk.synthesis.encode import Encoded
+from hauberk.synthesis.igamt_settings import ABLATIONS, PROTECTIONS
 from hauberk.synthesis.patients import Patients
 from hauberk.synthesis.presets import PRESETS, find_preset, load_patients
 from hauberk.synthesis.reading import read_patients
@@ -71,6 +73,15 @@ def synth_train(
     epsilon: Annotated[float | None, typer.Option(help=f"Of the guarantee, default {EPSILON:g}.")] = None,
     delta: Annotated[float | None, typer.Option(help=f"Of the guarantee, default {DELTA:g}.")] = None,
     no_privacy: Annotated[bool, typer.Option("--no-privacy", help="Train without privacy noise.")] = False,
+    variant: Annotated[
+        Variant, typer.Option(help="sound, or paper: as published, where nothing is proven (igamt).")
+    ] = Variant.sound,
+    protect: Annotated[
+        str | None, typer.Option(help=f"igamt: what records touch, {' or '.join(PROTECTIONS)}.")
+    ] = None,
+    ablation: Annotated[
+        str | None, typer.Option(help=f"igamt: leave parts out, one of {', '.join(ABLATIONS)}.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Folder below runs/ (default: names of both).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier run of that name.")] = False,
     seed: Annotated[int, typer.Option(help="Initial weights.")] = 0,
@@ -93,6 +104,10 @@ def synth_train(
     if no_privacy and (epsilon is not None or delta is not None):
         raise RequestError("--no-privacy has no epsilon and no delta; leave them out, or --no-privacy.")
     row = find_synthesizer(synthesizer)
+    # a wrong choice is told before anything is read
+    row.settings("full", private=not no_privacy, variant=variant.value, protect=protect, ablation=ablation)
+    if variant is Variant.paper and no_privacy:
+        raise RequestError("--variant paper claims an epsilon; leave out --no-privacy, or --variant.")
     source = _source(data, schema, records, data_dir)
     _refuse_unknown_size(source, private=not no_privacy)
     plain_name = Path(data.replace(":", "-")).name.partition(".")[0]
@@ -125,7 +140,7 @@ def synth_train(
             unit=source.unit,
             notes=_notes(chosen, private=budget is not None),
         )
-        model = row.build(task, size=chosen)
+        model = row.build(task, size=chosen, variant=variant.value, protect=protect, ablation=ablation)
         model.begin(
             folder,
             source={"data": source.data, "data_dir": source.data_dir, "size": chosen},
@@ -150,7 +165,7 @@ def synth_sample(
     """Make synthetic patients with a trained synthesizer: costs no further privacy, however many."""
     folder = _find(run)
     path = check_writable(folder / SAMPLED if out is None else out)
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:
         raise RequestError(f"{path} is there already; name another file or add --force.")
     model = load_synthesizer(folder)
     with progress_bars() as progress:
@@ -201,7 +216,7 @@ def _finish(model: Synthesizer, folder: RunFolder, *, command: str, as_json: boo
 def _preset(data: str) -> tuple[str, str] | None:
     """Name and part, if ``data`` names a preset rather than a file."""
     name, _, part = data.partition(":")
-    if name not in PRESETS or Path(data).is_file():
+    if name not in PRESETS or os.path.isfile(data):
         return None
     return name, part or next(iter(find_preset(name).parts))
 
@@ -212,7 +227,7 @@ def _source(data: str, schema: Path | None, records: int | None, data_dir: Path 
     chosen = _preset(data)
     if chosen is None:
         path = home_expanded(Path(data))
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise RequestError(
                 f"there are no patients '{data}'; choose one of {', '.join(PRESETS)} or give a file."
             )

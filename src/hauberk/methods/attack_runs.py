@@ -32,6 +32,7 @@ from hauberk.methods.attack_records import (
 )
 from hauberk.methods.run import Run, as_dataset, spread
 from hauberk.progress import Progress, silent
+from hauberk.randomness import check_seed
 
 CONFIDENCE = 0.95
 DRAWS = 16
@@ -123,8 +124,7 @@ def attack_run(
     built = _built(attacks, norm=norm, steps=steps, draws=DRAWS if draws is None else draws)
     asked = _checked_radii(radii)
     seed = run.seed if seed is None else seed
-    if not 0 <= seed < 2**63:
-        raise RequestError("seeds are whole numbers from 0 to 2^63 - 1")
+    check_seed(seed)
     if limit is not None and limit < 1:
         raise RequestError(f"the limit must be at least 1 input, got {limit}")
     tested = as_dataset(data, classes=run.classes)

@@ -14,6 +14,7 @@ from hauberk.certify.confidence import bounds_from_scores, bounds_from_votes
 from hauberk.certify.rules import Asked, largest_radius_of, needed_samples
 from hauberk.certify.smoothed import Bound
 from hauberk.errors import RequestError
+from hauberk.randomness import check_seed
 
 Variant = Literal["sound", "paper"]
 
@@ -57,8 +58,7 @@ class Question:
             raise RequestError(f"ask for a positive radius, got {self.radius:g}")
         if self.within is not None and self.bound != "votes":
             raise RequestError(f"the bound {self.bound} needs a fixed number of draws: leave out --within")
-        if not 0 <= self.seed < 2**63:
-            raise RequestError("seeds are whole numbers from 0 to 2^63 - 1")
+        check_seed(self.seed)
         self.rule()
 
     @property
@@ -78,7 +78,8 @@ class Question:
         return FixedDraws(**number)
 
     def certificate_for(self, noise: NoiseLayers) -> str:
-        return self.certificate or {"gaussian": "tight", "laplace": "laplace"}[noise.kind]
+        usual = {"gaussian": "tight", "laplace": "laplace"}[noise.kind]
+        return usual if self.certificate is None else self.certificate
 
     def largest_radius(self, asked: Asked, *, classes: int, samples: int | None = None) -> float:
         """What draws that all agree would certify: the cap that number and alpha put on every radius."""

@@ -11,7 +11,9 @@ asked for. Whoever rewrites settings, plan, events and card together into anothe
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +23,7 @@ from hauberk.accounting import Card, PrivacyPlan
 from hauberk.accounting.json_form import from_json
 from hauberk.data.input_form import ONE_RECORD
 from hauberk.errors import RequestError
-from hauberk.files import PARTIAL, read_json, write_json
+from hauberk.files import PARTIAL, read_json, write_text
 from hauberk.methods.columns import privacy_columns
 from hauberk.methods.settings import TrainSettings
 from hauberk.methods.training import load_run, read_form, read_settings
@@ -67,7 +69,21 @@ def write_manifest(path: Path) -> None:
     """Write down the hashes of all files of a run, once they are all there."""
     for folder in (path / "private", path):
         if folder.is_dir():
-            write_json(folder / MANIFEST, {"sha256": _hashes(folder)})
+            write_text(folder / MANIFEST, _manifest(_hashes(folder)))
+
+
+def read_manifest(path: Path) -> dict[str, str] | None:
+    """The hashes by file name, or None where there is no manifest.
+
+    A command that will write into a run reads it first: a damaged one is refused before anything is written.
+    """
+    if not os.path.lexists(path / MANIFEST):
+        return None
+    content = read_json(path / MANIFEST)
+    written = content.get("sha256") if isinstance(content, dict) and len(content) == 1 else None
+    if not isinstance(written, dict) or not all(isinstance(each, str) for each in written.values()):
+        raise RequestError(f"{path / MANIFEST} is no list of hashes: see what hauberk verify says")
+    return written
 
 
 def update_manifest(path: Path, *written: str) -> None:
@@ -75,12 +91,17 @@ def update_manifest(path: Path, *written: str) -> None:
 
     What somebody else has changed stays a difference. A run that never had a manifest gets none.
     """
-    if not (path / MANIFEST).is_file():
+    known, now = read_manifest(path), _hashes(path)
+    if known is None:
         return
-    known, now = dict(read_json(path / MANIFEST)["sha256"]), _hashes(path)
     kept = {name: digest for name, digest in known.items() if name not in written}
     new = {name: now[name] for name in written if name in now}
-    write_json(path / MANIFEST, {"sha256": dict(sorted((kept | new).items()))})
+    write_text(path / MANIFEST, _manifest(kept | new))
+
+
+def _manifest(hashes: dict[str, str]) -> str:
+    """The whole file: there is one way to write it, so that a changed blank is a change, too."""
+    return json.dumps({"sha256": dict(sorted(hashes.items()))}, indent=2) + "\n"
 
 
 def _hashes(folder: Path) -> dict[str, str]:
@@ -99,7 +120,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 def verify_run(path: Path) -> Verification:
     """Look at everything; a check that fails is a finding, not an error."""
     folder = RunFolder.open(path)
-    if folder.read_config().get("kind") == "synthesizer":
+    if _of_synthesizer(folder):
         raise RequestError(f"{path} holds a synthesizer: verify knows runs of `hauberk train` only")
     proven: list[tuple[float, float]] = []
 
@@ -127,11 +148,19 @@ def verify_run(path: Path) -> Verification:
     return Verification(run=str(path), checks=tuple(checks), epsilon=epsilon, delta=delta)
 
 
+def _of_synthesizer(folder: RunFolder) -> bool:
+    try:
+        return folder.read_config().get("kind") == "synthesizer"
+    except RequestError:
+        return False  # that config.json cannot be read is a finding, told by the checks
+
+
 def _same_files(folder: Path) -> str:
-    content = read_json(folder / MANIFEST)
-    written = content.get("sha256") if isinstance(content, dict) and len(content) == 1 else None
-    if not isinstance(written, dict):
-        raise _Failed(f"{folder / MANIFEST} is no list of hashes")
+    written = read_manifest(folder)
+    if written is None:
+        raise _Failed(f"{folder / MANIFEST} is missing")
+    if (folder / MANIFEST).read_bytes() != _manifest(written).encode():
+        raise _Failed(f"{folder / MANIFEST} has been changed since the run ended")
     found = _hashes(folder)
     for name in sorted({*written, *found}):
         if name not in found:

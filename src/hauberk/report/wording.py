@@ -118,7 +118,7 @@ def _robustness_row(robustness: RobustnessColumns) -> Row:
         claimed = Cell(
             headline=f"average radius {length(robustness.claimed.average_radius)}",
             details=(robustness.claimed.formula,),
-            doubt="larger than what is proven" if _claims_larger_radius(robustness) else None,
+            doubt=_doubt_about_claimed_radius(robustness),
         )
     proof, attack = robustness.proven, robustness.observed
     contradicted = attack is not None and _more_breaks_than_chance(robustness)
@@ -135,7 +135,10 @@ def _robustness_row(robustness: RobustnessColumns) -> Row:
     if attack is not None:
         observed = Cell(
             headline=f"{count(attack.broken)} of {count(attack.tested)} broken",
-            details=(f"{attack.attack} at {plain_percent(attack.fraction_of_certified)} of each radius",),
+            details=(
+                f"{attack.attack} at {plain_percent(attack.fraction_of_certified)} of each radius",
+                *_audit_details(robustness),
+            ),
             doubt="more than chance explains" if contradicted else None,
         )
     return Row(
@@ -192,12 +195,33 @@ def _claims_larger_radius(robustness: RobustnessColumns) -> bool:
     )
 
 
+def _doubt_about_claimed_radius(robustness: RobustnessColumns) -> str | None:
+    if _beyond_chance(robustness, robustness.observed_of_claimed):
+        return "refuted by the attack"
+    return "larger than what is proven" if _claims_larger_radius(robustness) else None
+
+
 def _more_breaks_than_chance(robustness: RobustnessColumns) -> bool:
+    return _beyond_chance(robustness, robustness.observed)
+
+
+def _beyond_chance(robustness: RobustnessColumns, attack: RobustnessObservation | None) -> bool:
     """Breaks inside the radius are compared with Binomial(tested, alpha), one-sided."""
-    proof, attack = robustness.proven, robustness.observed
+    proof = robustness.proven
     if proof is None or attack is None or attack.broken == 0 or attack.fraction_of_certified > 1:
         return False
     return bool(bdtrc(attack.broken - 1, attack.tested, proof.alpha) < _BAD_LUCK)
+
+
+def _audit_details(robustness: RobustnessColumns) -> tuple[str, ...]:
+    """What an audit knows beyond one attack: how sure its breaks are, and what became of claimed radii."""
+    said = []
+    if robustness.confidence is not None:
+        said.append(f"confidence {plain_percent(robustness.confidence)}")
+    claimed = robustness.observed_of_claimed
+    if claimed is not None:
+        said.append(f"of the claimed radii {count(claimed.broken)} of {count(claimed.tested)} broken")
+    return tuple(said)
 
 
 def key_figures(card: Card) -> tuple[KeyFigure, ...]:
@@ -364,7 +388,22 @@ def robustness_sentences(card: Card) -> tuple[str, ...]:
         said.append("No attack on its answers was made.")
     else:
         said.append(_attack_sentence(robustness, robustness.observed))
+    if robustness.confidence is not None:
+        said.append(
+            "A point counts as broken only where fresh draws show another answer; that every break is one "
+            f"has confidence {plain_percent(robustness.confidence)}."
+        )
+    if robustness.observed_of_claimed is not None:
+        said.append(_claimed_attack_sentence(robustness, robustness.observed_of_claimed))
     return tuple(said)
+
+
+def _claimed_attack_sentence(robustness: RobustnessColumns, attack: RobustnessObservation) -> str:
+    found = (
+        f"Inside the radii that the method itself claims, {count(attack.broken)} of "
+        f"{_counted(attack.tested, 'attacked input was', 'attacked inputs were')} broken"
+    )
+    return f"{found}, which refutes the claim." if _beyond_chance(robustness, attack) else f"{found}."
 
 
 def _arithmetic(proof: RobustnessProof) -> tuple[str, ...]:
