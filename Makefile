@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow test-search check bench bench-gradients bench-demo bench-training bench-certify bench-attacks docs clean help
+.PHONY: demo test test-slow test-search check bench bench-gradients bench-demo bench-training bench-certify bench-attacks docs pictures clean help
 
 help:
 	@echo "make demo       train, certify and attack a digit classifier; writes runs/demo/report.html"
@@ -13,7 +13,8 @@ help:
 	@echo "make check      formatting, lint, types, import rule"
 	@echo "make bench      all benchmarks, side by side with the peers; or one of"
 	@echo "                bench-gradients bench-demo bench-training bench-certify bench-attacks"
-	@echo "make docs       the pictures in docs/ and the README, made anew"
+	@echo "make docs       the site of docs/, in site/"
+	@echo "make pictures   the picture of the report in docs/ and the README, made anew"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("hauberk needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -27,7 +28,7 @@ help:
 
 # torchattacks pins an old requests and asks for torchvision, which it does not import: hence --no-deps.
 .venv/installed-dev: .venv/installed
-	$(PIP) -e '.[dev,synth,oracles]'
+	$(PIP) -e '.[dev,docs,synth,oracles]'
 	$(PIP) --no-deps torchattacks==3.5.1
 	@touch $@
 
@@ -68,8 +69,11 @@ bench-certify: .venv/installed-dev
 bench-attacks: .venv/installed-dev
 	$(BIN)/python benchmarks/attacks.py
 
-docs: .venv/installed
+docs: .venv/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+pictures: .venv/installed
 	$(BIN)/python tools/screenshot.py
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -1,9 +1,6 @@
-"""What docs/methods.md says can be done can be done."""
+"""docs/methods.md knows every method (its code runs in test_guide)."""
 
-import re
 from pathlib import Path
-
-import pytest
 
 from hauberk.methods import METHODS
 
@@ -16,14 +13,8 @@ def test_every_robust_method_is_on_the_page() -> None:
             assert f"| `{name}` |" in PAGE
 
 
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    # the same on fewer records and inputs, so that the test takes seconds
-    example = example.replace("fit(data.train)", "fit(data.train.first(512))").replace(
-        "run.audit(data.test)",
-        "run.audit(data.test, settings=hb.methods.AuditSettings(tested=8, samples=50, attacked=1))",
-    )
-    exec(example, {})
-    said = capsys.readouterr().out
-    assert "input noise 0.25 and noise" in said
-    assert "certificate='tight'" in said
+def test_the_page_says_how_every_method_works() -> None:
+    _, _, explained = PAGE.partition("## How each method works")
+    explained, _, _ = explained.partition("\n## ")
+    heads = [line.partition("**.")[0] for line in explained.splitlines() if line.startswith("- **")]
+    assert sorted(METHODS) == sorted(name.strip("`") for head in heads for name in head[4:].split(", "))
