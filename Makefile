@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow test-search check bench bench-gradients bench-demo bench-training bench-certify bench-attacks docs pictures clean help
+.PHONY: demo test test-slow test-search check bench bench-gradients bench-demo bench-training bench-certify bench-attacks bench-synth docs pictures clean help
 
 help:
 	@echo "make demo       train, certify and attack a digit classifier; writes runs/demo/report.html"
@@ -12,7 +12,7 @@ help:
 	@echo "make test-search  the property tests with new examples"
 	@echo "make check      formatting, lint, types, import rule"
 	@echo "make bench      all benchmarks, side by side with the peers; or one of"
-	@echo "                bench-gradients bench-demo bench-training bench-certify bench-attacks"
+	@echo "                bench-gradients bench-demo bench-training bench-certify bench-attacks bench-synth"
 	@echo "make docs       the site of docs/, in site/"
 	@echo "make pictures   the picture of the report in docs/ and the README, made anew"
 
@@ -52,7 +52,7 @@ test-slow: .venv/installed-dev
 test-search: .venv/installed-dev
 	OMP_NUM_THREADS=1 HYPOTHESIS_SEARCH=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m 'hypothesis and not slow'
 
-bench: bench-gradients bench-demo bench-training bench-certify bench-attacks
+bench: bench-gradients bench-demo bench-training bench-certify bench-attacks bench-synth
 
 bench-gradients: .venv/installed-dev
 	$(BIN)/python benchmarks/gradients.py
@@ -68,6 +68,9 @@ bench-certify: .venv/installed-dev
 
 bench-attacks: .venv/installed-dev
 	$(BIN)/python benchmarks/attacks.py
+
+bench-synth: .venv/installed-dev
+	$(BIN)/python benchmarks/synth.py
 
 docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -98,6 +98,7 @@ def level_of_an_attack() -> float:
 
 
 ROWS = "rows"  # the stage that counts them
+PARTS = "parts"
 RowMaker = Callable[[Subject, Inquiry, Progress], Finding]
 
 
@@ -143,8 +144,23 @@ def truth_table(
     )
     if folder is not None:
         write_json(folder / "truth-table.json", table.to_json())
-        shutil.rmtree(folder / "parts", ignore_errors=True)
+        for subject in chosen:  # rows that another call has finished are not this one's to remove
+            _part(folder, subject, inquiry).unlink(missing_ok=True)
+        with suppress(OSError):  # there are others, or there never was one
+            (folder / PARTS).rmdir()
     return table
+
+
+def _part(folder: Path, subject: Subject, inquiry: Inquiry) -> Path:
+    """Where a finished row is kept, under a name made of everything that it depends on."""
+    about = {
+        **asdict(subject),
+        **asdict(inquiry),
+        "promise": [EPSILON, DELTA],
+        "versions": [__version__, str(torch.__version__)],
+    }
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    return folder / PARTS / f"{subject.method}-{subject.variant}-{digest}.json"
 
 
 def _remembered(
@@ -153,19 +169,11 @@ def _remembered(
     """What an interrupted call had finished of exactly this row, else ``compute()``."""
     if folder is None:
         return compute()
-    about = {
-        **asdict(subject),
-        **asdict(inquiry),
-        "promise": [EPSILON, DELTA],
-        "versions": [__version__, str(torch.__version__)],
-    }
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-    parts = folder / "parts"
+    path = _part(folder, subject, inquiry)
     try:
-        parts.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RequestError(f"cannot make the folder {parts}: {error.strerror or error}") from error
-    path = parts / f"{subject.method}-{subject.variant}-{digest}.json"
+        raise RequestError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
     if path.exists():
         return from_json(Finding, read_json(path), where=str(path))
     finding = compute()

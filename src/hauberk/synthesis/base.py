@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from hauberk.accounting import Card, Event, Ledger
+from hauberk.accounting.card import PrivacyColumns
 from hauberk.accounting.json_form import from_json
 from hauberk.data.validation import check_count
 from hauberk.errors import RequestError
 from hauberk.mechanisms import EpsilonDelta
 from hauberk.progress import Progress, silent
+from hauberk.randomness import check_seed
 from hauberk.synthesis.cards import ALWAYS_TRUE, NO_ROBUSTNESS, privacy_columns, versions
 from hauberk.synthesis.patients import Patients
 from hauberk.synthesis.schema import Schema
@@ -56,6 +58,9 @@ class Task:
 
     def __post_init__(self) -> None:
         check_count(self.records, at_least=1, named="the declared number of patients")
+        check_seed(check_count(self.seed, at_least=0, named="the seed"))
+        if self.noise_seed is not None:
+            check_seed(check_count(self.noise_seed, at_least=0, named="the noise seed"))
         if self.budget is not None and not (self.budget.epsilon > 0 and self.budget.delta > 0):
             raise RequestError("epsilon and delta must both be positive; or train without privacy.")
 
@@ -142,6 +147,7 @@ class Synthesizer(ABC):
     def sample(self, count: int, *, seed: int, progress: Progress = silent) -> Patients:
         """``count`` new patients, the same for the same seed; they validate against the schema."""
         check_count(count, at_least=1, named="the number of patients to make")
+        check_seed(seed)
         make, generator = self.sampler(self.trained.tensors), torch.Generator().manual_seed(seed)
         parts: list[Patients] = []
         done = 0
@@ -157,24 +163,38 @@ class Synthesizer(ABC):
         task = self.task
         return Card(
             method=self.name,
-            variant="sound",
+            variant=self.variant,
             data=task.data,
             records=task.records,
-            privacy=privacy_columns(
-                () if task.budget is None else self.planned_events(),
-                self.trained.ledger,
-                schema=task.schema,
-                budget=task.budget,
-                source=self.claim_source,
-                unit=task.unit,
-            ),
+            privacy=self.privacy(),
             robustness=NO_ROBUSTNESS,
             utility=None,
             seed=task.seed,
             versions=versions(),
             command=command,
-            notes=(*task.notes, *ALWAYS_TRUE),
+            notes=(*task.notes, *self.notes(), *ALWAYS_TRUE),
         )
+
+    @property
+    def variant(self) -> str:
+        """``sound``: what is claimed is proven; ``paper``: as published."""
+        return "sound"
+
+    def privacy(self) -> PrivacyColumns:
+        """The privacy columns of the card, from what was planned and what was executed."""
+        task = self.task
+        return privacy_columns(
+            () if task.budget is None else self.planned_events(),
+            self.trained.ledger,
+            schema=task.schema,
+            budget=task.budget,
+            source=self.claim_source,
+            unit=task.unit,
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the card must know of this synthesizer, one sentence each."""
+        return ()
 
     def config(self) -> dict[str, Any]:
         """Everything that makes this synthesizer but what it has learned: plain JSON."""
@@ -213,6 +233,10 @@ class Synthesizer(ABC):
         if config.get("kind") != KIND or config.get("synthesizer") != cls.name:
             raise RequestError(f"{where} is no run of the synthesizer {cls.name}.")
         try:
+            if not all(isinstance(text, str) for text in (config["data"], config["unit"], *config["notes"])):
+                raise TypeError("names and notes are texts")
+            if not isinstance(config["notes"], list):
+                raise TypeError("notes are a list")
             budget = config["budget"]
             task = Task(
                 schema=Schema.from_toml(config["schema"]),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -14,6 +14,8 @@ from hauberk.synthesis.base import KIND, Synthesizer, Task
 from hauberk.synthesis.class_marginals import MarginalsSettings
 from hauberk.synthesis.daae import DAAE, DaaeSettings
 from hauberk.synthesis.gan import GAN, GanSettings
+from hauberk.synthesis.igamt import IGAMT
+from hauberk.synthesis.igamt_settings import IgamtSettings, ablated, protected
 from hauberk.synthesis.marginals import Marginals
 from hauberk.synthesis.neural import NeuralSettings
 from hauberk.synthesis.vae import VAE, VaeSettings
@@ -29,27 +31,54 @@ QUICK_EPOCHS = 0.3  # share of the full number of passes
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesizerRow:
-    """``plain`` are the settings without privacy, ``private`` those with: noise likes smaller networks."""
+    """``plain`` are the settings without privacy, ``private`` those with: noise likes smaller networks.
+
+    ``paper`` are those of the published form, where there is one. ``options`` are what else may be chosen by
+    a word: from the word to the settings that it changes.
+    """
 
     kind: type[Synthesizer]
     summary: str
     plain: Any
     private: Any
+    paper: Any = None
+    options: Mapping[str, Callable[[str], Mapping[str, Any]]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
-    def settings(self, size: Size, *, private: bool) -> Any:
-        full = self.private if private else self.plain
+    def settings(self, size: Size, *, private: bool, variant: str = "sound", **chosen: str | None) -> Any:
+        """``chosen``: a word for each of ``options``; None where nobody has chosen."""
+        full = self._of_variant(variant, private=private)
+        for name, word in chosen.items():
+            if word is None:
+                continue
+            if name not in self.options:
+                raise RequestError(f"{self.kind.name} has no {name} to choose; leave it out.")
+            full = replace(full, **self.options[name](word))
         if not isinstance(full, NeuralSettings) or size == "full":
             return full
         if size == "tiny":
             return replace(full, **TINY)
         return replace(full, epochs=QUICK_EPOCHS * full.epochs)
 
-    def build(self, task: Task, *, size: Size = "full") -> Synthesizer:
-        return self.kind(task, self.settings(size, private=task.budget is not None))
+    def _of_variant(self, variant: str, *, private: bool) -> Any:
+        if variant == "sound":
+            return self.private if private else self.plain
+        if variant != "paper":
+            raise RequestError(f"there is no variant '{variant}'; choose sound or paper.")
+        if self.paper is None:
+            raise RequestError(f"{self.kind.name} has no published form of its own; leave the variant out.")
+        return self.paper
+
+    def build(
+        self, task: Task, *, size: Size = "full", variant: str = "sound", **chosen: str | None
+    ) -> Synthesizer:
+        private = task.budget is not None
+        return self.kind(task, self.settings(size, private=private, variant=variant, **chosen))
 
 
 _PRIVATE: Mapping[str, Any] = MappingProxyType(
-    {"width": 32, "latent": 6, "batch": 400, "epochs": 60.0, "lr": 5e-3}
+    {"width": 32, "latent": 6, "batch": 400, "epochs": 60.0, "lr": 5e-3, "persistence": 0.9}
 )
 _PRIVATE_AUTOENCODER: Mapping[str, Any] = MappingProxyType({**_PRIVATE, "head_weight": 30.0})
 
@@ -90,6 +119,39 @@ SYNTHESIZERS: Mapping[str, SynthesizerRow] = MappingProxyType(
             summary="autoencoder with a critic of latent numbers and a critic of rows",
             plain=DaaeSettings(epochs=25.0),
             private=DaaeSettings(**_PRIVATE_AUTOENCODER),
+        ),
+        "igamt": SynthesizerRow(
+            kind=IGAMT,
+            summary="transformer that makes step after step, critics, and an imitator of the decoder",
+            plain=IgamtSettings(width=32, batch=64, epochs=8.0, lr=4e-3, generator_lr=2e-3, generated=32),
+            private=IgamtSettings(
+                width=16,
+                latent=6,
+                batch=500,
+                epochs=6.0,
+                lr=1.5e-2,
+                generator_lr=1e-2,
+                head_weight=30.0,
+                critic_width=16,
+            ),
+            paper=IgamtSettings(
+                variant="paper",
+                width=128,
+                latent=128,
+                batch=32,
+                epochs=30.0,
+                lr=5e-4,
+                critic_width=16,
+                generated=32,
+                refresh=1,
+                code_noise=0.0,
+                reconstruction_weight=10.0,
+                critic_weight=1.0,
+                latent_weight=1.0,
+                imitation_weight=1.0,
+                critic_base=5,
+            ),
+            options=MappingProxyType({"protect": protected, "ablation": ablated}),
         ),
     }
 )

@@ -19,6 +19,7 @@ from hauberk.accounting.json_form import from_json, to_json
 from hauberk.data.validation import check_count
 from hauberk.errors import RequestError
 from hauberk.progress import Progress, silent
+from hauberk.randomness import check_seed
 from hauberk.synthesis.evaluation_clusters import Plane, plane
 from hauberk.synthesis.evaluation_courses import (
     Histogram,
@@ -135,6 +136,7 @@ def evaluate(
     Equal sets and an equal seed give an equal evaluation, in whatever order the patients stand.
     """
     _check(alpha, delta, patients)
+    check_seed(seed)
     given = {"real": real, "synthetic": synthetic, "train": train, "held_out": held_out}
     for name, each in given.items():
         if each is not None:

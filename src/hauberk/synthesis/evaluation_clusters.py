@@ -55,7 +55,7 @@ def _cosine(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
 
 def centres(vectors: Vectors, *, seed: int) -> NDArray[np.float64]:
     """k-means centres, the best of four seeded starts."""
-    from_library = scikit_learn("sklearn.cluster").KMeans(CLUSTERS, n_init=_STARTS, random_state=seed)
+    from_library = scikit_learn("sklearn.cluster").KMeans(CLUSTERS, n_init=_STARTS, random_state=seed % 2**32)
     with warnings.catch_warnings():
         # fewer distinct vectors than clusters (a feature nobody measured) is an answer here, not a mistake
         warnings.simplefilter("ignore", scikit_learn("sklearn.exceptions").ConvergenceWarning)
@@ -101,7 +101,9 @@ class Plane:
 def plane(real: Sample, synthetic: Sample, *, seed: int) -> Plane:
     """PCA of the real record vectors; at most 500 patients of each set are shown."""
     vectors = record_vectors(real.patients)
-    analysis = scikit_learn("sklearn.decomposition").PCA(2, svd_solver="randomized", random_state=seed)
+    analysis = scikit_learn("sklearn.decomposition").PCA(
+        2, svd_solver="randomized", random_state=seed % 2**32
+    )
     with np.errstate(invalid="ignore"):  # equal records have no variance to explain: shares of 0
         analysis.fit(vectors)
     explained = analysis.explained_variance_ratio_

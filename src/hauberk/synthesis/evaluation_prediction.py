@@ -226,7 +226,7 @@ def detect(real: Sample, synthetic: Sample, *, alpha: float, seed: int) -> Detec
         sides.append((np.concatenate([rows[0][:count], rows[1][:count]]), np.repeat([0, 1], count)))
     (rows_trained, kinds_trained), (rows_tested, kinds) = sides
     model = scikit_learn("sklearn.ensemble").HistGradientBoostingClassifier(
-        max_iter=_TREES, max_leaf_nodes=15, early_stopping=False, random_state=seed
+        max_iter=_TREES, max_leaf_nodes=15, early_stopping=False, random_state=seed % 2**32
     )
     scores = model.fit(rows_trained, kinds_trained).predict_proba(rows_tested)[:, 1]
     right, tested = int(((scores > 0.5) == kinds).sum()), len(kinds)

@@ -13,9 +13,9 @@ def pandas() -> Any:
     return _optional("pandas", "pandas")
 
 
-def pyarrow() -> Any:
+def pyarrow(module: str = "pyarrow") -> Any:
     """pyarrow, with which pandas reads and writes Parquet, or one sentence on how to get it."""
-    return _optional("pyarrow", "pyarrow")
+    return _optional(module, "pyarrow")
 
 
 def scikit_learn(module: str) -> Any:

@@ -50,7 +50,7 @@ class AdversarialGenerator(Game):
         self.critic = Encoder(shape, width=width, outputs=1, critic=True)
         self.generator = Decoder(shape, width=width, latent=latent)
         self.released = Decoder(shape, width=width, latent=latent)
-        self.memory = _Memory(self.generator)
+        self.memory = AdamMemory(self.generator)
         for network in (self.generator, self.released):
             network.requires_grad_(False)
 
@@ -93,7 +93,7 @@ class AdversarialGenerator(Game):
                 average.lerp_(weight, 1 - _AVERAGING)
 
 
-class _Memory(nn.Module):
+class AdamMemory(nn.Module):
     """Adam's memory of the generator as buffers, so that a checkpoint holds it."""
 
     count: Tensor

@@ -8,6 +8,7 @@ person.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,7 +74,7 @@ def find_preset(name: str) -> Preset:
 def _published(folder: Path, name: str, sha256: str) -> io.BytesIO:
     """The bytes of a published file."""
     path = folder / name
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise RequestError(
             f"{path} was not found; put it there or name the folder that holds {path.parent.name} "
             "with --data-dir or HAUBERK_DATA."

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from hauberk.data.folder import home_expanded
-from hauberk.data.integrity import readable
+from hauberk.data.integrity import readable, unpacked
 from hauberk.errors import RequestError
+from hauberk.files import check_archive, check_unpacked
 from hauberk.synthesis.cells import Source
 from hauberk.synthesis.encode import Encoded, encode_sources
 from hauberk.synthesis.extra import pandas, pyarrow
@@ -57,11 +58,11 @@ def read_table(path: Path) -> Source:
             return Source(table=_archive(path), named=str(path))
         content = path.read_bytes()
         if ending == ".parquet":
-            return Source(table=_parquet(content), named=str(path))
+            return Source(table=_parquet(content, path), named=str(path))
         if ending == ".csv.gz":
-            content = gzip.decompress(content)
+            content = unpacked(content, gzip.open, path=path)
         elif ending == ".csv.xz":
-            content = lzma.decompress(content)
+            content = unpacked(content, lzma.open, path=path)
         return Source(table=_csv(content, path), named=str(path), first=2, word="line")
 
 
@@ -112,8 +113,10 @@ def _check_heading(heading: list[str], path: Path) -> None:
             raise RequestError(f"line 1 of {path} names the column '{name}' twice; rename one.")
 
 
-def _parquet(content: bytes) -> Any:
-    pyarrow()
+def _parquet(content: bytes, path: Path) -> Any:
+    facts = pyarrow("pyarrow.parquet").ParquetFile(io.BytesIO(content)).metadata
+    # repeated values take no room in the file, whatever it says about its size: eight bytes each in memory
+    check_unpacked(8 * facts.num_rows * facts.num_columns, packed=len(content), named=path)
     table = pandas().read_parquet(io.BytesIO(content))
     table.columns = [str(name) for name in table.columns]
     return table.reset_index(drop=True)
@@ -122,6 +125,7 @@ def _parquet(content: bytes) -> Any:
 def _archive(path: Path) -> Any:
     """One-dimensional arrays of equal length, each a column; pickled objects are refused, never loaded."""
     with path.open("rb") as file:
+        check_archive(file, named=path)
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise RequestError(f"{path} holds a single array, not columns; save it with numpy.savez.")

@@ -287,8 +287,8 @@ class Schema:
         """Read a schema; everything wrong with it is one sentence that begins with its name."""
         try:
             content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(f"{named} is not valid TOML: {error}.") from error
+        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+            raise RequestError(f"{named} is not valid TOML: {str(error).rstrip('.')}.") from error
         try:
             for group in ("static", "temporal"):
                 content[group] = tuple(_feature(table) for table in _tables(content, group))

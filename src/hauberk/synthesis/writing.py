@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def check_writable(path: Path) -> Path:
     path = home_expanded(path)
     if not any(path.name.lower().endswith(each) for each in WRITTEN_FORMATS):
         raise RequestError(f"{path} is none of {', '.join(WRITTEN_FORMATS)}; choose one of these endings.")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise RequestError(f"there is no folder {path.parent} to write {path.name} into; make it first.")
     return path
 
