@@ -1,6 +1,7 @@
 """The truth table in words: rounding that keeps statements true, dashes, escapes, one page alone."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -40,6 +41,8 @@ def test_bounds_are_rounded_to_the_safe_side() -> None:
     cells = dict(zip(COLUMNS, line(REFUTED).cells, strict=True))
     assert (cells["proven ε"], cells["observed ε"]) == ("61.9", "7.41")
     assert cells["accuracy"].startswith("64.8")
+    almost = Finding(row=replace(REFUTED.row, claimed_epsilon=0.99998), attacks=())
+    assert line(almost).cells[2] == "1.00"
     assert dict(zip(COLUMNS, line(ROBUST).cells, strict=True))["proven radius"] == "0.123"
 
 

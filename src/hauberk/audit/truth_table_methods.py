@@ -152,7 +152,8 @@ def method_finding(subject: Subject, inquiry: Inquiry, progress: Progress) -> Fi
     return judged(
         found,
         refuted_because=(*leaks, *breaks, *formula),
-        missing=(*missing, *unseen, *uncertified),
+        # what was seen to leak needs no other reason why nothing is proven
+        missing=(*(() if leaks else missing), *unseen, *uncertified),
     )
 
 
@@ -291,7 +292,7 @@ def _formula(found: Finding, inquiry: Inquiry) -> tuple[Finding, tuple[str, ...]
         result = made.play(truth.method, "paper", _stakes(inquiry), games=_games(effort, made.games))
         found = replace(found, attacks=(*found.attacks, result.attack))
         if result.refuted:
-            because.append(f"{result.reason} (half-space: {result.broken} of {result.tested} broken)")
+            because.append(f"{result.reason} ({result.broken} of {result.tested} were broken)")
     return found, tuple(because)
 
 

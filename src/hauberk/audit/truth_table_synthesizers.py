@@ -122,7 +122,7 @@ def synthesizer_finding(subject: Subject, inquiry: Inquiry, progress: Progress) 
         found = with_observed(
             found, observed, f"likelihood ratio of one patient, {_RELEASES:,} releases a side"
         )
-    return judged(found, refuted_because=because, missing=(*missing, NOTHING_CLASSIFIED))
+    return judged(found, refuted_because=because, missing=(*(() if because else missing), NOTHING_CLASSIFIED))
 
 
 def canary_epsilon(model: NeuralSynthesizer, effort: Effort, inquiry: Inquiry) -> tuple[float, int]:

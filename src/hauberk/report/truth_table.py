@@ -54,8 +54,8 @@ def line(finding: Finding) -> Line:
         cells=(
             row.method,
             row.variant,
-            _shown(row.claimed_epsilon, at_most),
-            _shown(row.proven_epsilon, at_most),
+            _shown(row.claimed_epsilon, _three_digits),
+            _shown(row.proven_epsilon, _three_digits),
             _shown(row.observed_epsilon, at_least),
             _shown(row.claimed_radius, length),
             _shown(row.proven_radius, length),
@@ -67,6 +67,11 @@ def line(finding: Finding) -> Line:
         reason=row.reason or "",
         attacks=printable(finding.attacks),
     )
+
+
+def _three_digits(value: float) -> str:
+    """An upper bound; what is rounded up to the next power of ten has three digits, too."""
+    return at_most(float(at_most(value).replace(",", "")))
 
 
 def _shown(value: float | None, form: Callable[[float], str]) -> str:
@@ -82,7 +87,7 @@ def statement(table: TruthTable) -> str:
     promised = f"epsilon {plain(table.epsilon)} at delta {plain(table.delta)}"
     return (
         f"Every private row promises {promised}; each attack may wrong a promise with probability at most "
-        f"{table.level:.2g}, and so any of the sound ones with at most 0.001."
+        f"{plain(float(f'{table.level:.2g}'))}, and so any of the sound ones with at most 0.001."
     )
 
 

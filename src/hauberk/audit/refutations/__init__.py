@@ -44,7 +44,7 @@ REFUTATIONS: Mapping[str, RefutationRow] = MappingProxyType(
             methods=("directional",), about="privacy", refute=directional_noise.refute, games=20_000
         ),
         "shared-noise": RefutationRow(
-            methods=("stobatch", "adlm"), about="privacy", refute=shared_noise.refute, games=250
+            methods=("stobatch", "adlm"), about="privacy", refute=shared_noise.refute, games=150
         ),
         "credited-noise": RefutationRow(
             methods=("transdenoiser",), about="privacy", refute=credited_noise.refute, games=150
@@ -53,7 +53,7 @@ REFUTATIONS: Mapping[str, RefutationRow] = MappingProxyType(
             methods=("igamt",), about="privacy", refute=unprotected_update.refute, games=100
         ),
         "r-from-records": RefutationRow(
-            methods=("secure-sgd",), about="privacy", refute=settled_noise_shape.refute, games=250
+            methods=("secure-sgd",), about="privacy", refute=settled_noise_shape.refute, games=150
         ),
         "one-feature-map": RefutationRow(
             methods=tuple(single_feature_map.CERTIFICATES),
