@@ -56,6 +56,22 @@ def test_every_method_of_the_catalogue_has_a_row_in_the_readme() -> None:
         assert f"| `{name}` |" in README
 
 
+def test_the_truth_table_is_that_of_a_committed_run() -> None:
+    from hauberk.accounting.json_form import from_json
+    from hauberk.audit.truth_table import TruthTable
+    from hauberk.audit.truth_table_rows import Finding
+    from hauberk.report.truth_table import markdown
+
+    kept = json.loads((ROOT / "docs" / "results" / "truth-table.json").read_text())
+    findings = tuple(from_json(Finding, each, where="truth-table.json") for each in kept["findings"])
+    table = TruthTable(**{**kept, "findings": findings})
+    assert table.size == "quick"
+    assert not table.refuted_sound
+    shown, statement = markdown(table).split("\n\n")[:2]
+    assert shown in README
+    assert statement in README
+
+
 def test_the_demos_figures_are_those_of_a_card() -> None:
     """The table in the README names its command and agrees with the committed card of that run."""
     card = json.loads((ROOT / "docs" / "results" / "demo-card.json").read_text())
