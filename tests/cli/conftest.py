@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hauberk.cli import main
+from hauberk.cli import main, screen
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HAUBERK_DATA", str(tmp_path / "no-data"))
     monkeypatch.setenv("COLUMNS", "200")
+    for console in (screen.output, screen.messages):  # made when the program began, with the width of then
+        monkeypatch.setattr(console, "width", 200)
     return tmp_path
 
 

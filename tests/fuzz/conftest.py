@@ -25,6 +25,7 @@ import hauberk.cli.imitation_folder as imitation_folder
 from hauberk.attacks.imitation import AINSettings, Architecture, BoundSchedule, Recipe
 from hauberk.cli import main
 from hauberk.training.loop import PrivateTrainer
+from hauberk.training.run_folder import previous_checkpoint
 
 QUIET = (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)  # Python shows no user these
 LONGEST_SENTENCE = 2000  # characters: no file's content is poured out
@@ -189,25 +190,39 @@ def damages(content: bytes, seed: int, cuts: int = 6) -> dict[str, bytes]:
     return found
 
 
+def _at_home(root: Path, torch_files: Path, patch: pytest.MonkeyPatch) -> None:
+    """What every request here finds: its own folder, its own temporary files, small networks."""
+    patch.chdir(root)
+    patch.setenv("HAUBERK_DATA", str(root / "no-data"))
+    patch.setenv("COLUMNS", "200")
+    # typer builds the whole tree of commands at every call: here once
+    patch.setattr(typer.main, "get_command", _get_command)
+    patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(torch_files))
+    patch.setattr(tempfile, "tempdir", str(root / "tmp"))
+    patch.setitem(imitation_folder.PRESETS, imitation_folder.Preset.small, (_TINY_IMITATION, "logistic", 1))
+
+
+_get_command = functools.lru_cache(typer.main.get_command)
+
+
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Data of every kind, runs of every kind."""
-    root = tmp_path_factory.mktemp("house").resolve()
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Data of every kind, runs of every kind; and where torch keeps files of its own."""
+    root, torch_files = tmp_path_factory.mktemp("house").resolve(), tmp_path_factory.mktemp("torch")
+    (root / "tmp").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        patch.setenv("HAUBERK_DATA", str(root / "no-data"))
-        patch.setenv("COLUMNS", "200")
-        # typer builds the whole tree of commands at every call: here once
-        patch.setattr(typer.main, "get_command", functools.lru_cache(typer.main.get_command))
-        (root / "tmp").mkdir()
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("torch")))
-        patch.setattr(tempfile, "tempdir", str(root / "tmp"))
-        small = {imitation_folder.Preset.small: (_TINY_IMITATION, "logistic", 1)}
-        patch.setattr(imitation_folder, "PRESETS", imitation_folder.PRESETS | small)
+        _at_home(root, torch_files, patch)
         _own_data(root)
         _patients(root)
         _runs(root, patch)
-        yield root
+    return root, torch_files
+
+
+@pytest.fixture
+def house(built: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that was built, as the current one for this test alone."""
+    _at_home(*built, monkeypatch)
+    return built[0]
 
 
 def _own_data(root: Path) -> None:
@@ -263,14 +278,16 @@ def _runs(root: Path, patch: pytest.MonkeyPatch) -> None:
     advance = PrivateTrainer.advance
 
     def dying(self: PrivateTrainer) -> object:
-        if self.step == 2:
+        if self.step == 6:  # past the first epoch, whose metrics have been seen
             raise KeyboardInterrupt
         return advance(self)
 
     with pytest.MonkeyPatch.context() as killed:
         killed.setattr(PrivateTrainer, "advance", dying)
         assert call((*tiny, "--data", "pixels.npz", "--epochs", 3, "--batch", 8, "--name", "stopped")) == 130
-    assert (root / "runs/stopped/private/checkpoint.safetensors").is_file()
+    newest = root / "runs/stopped/private/checkpoint.safetensors"
+    assert newest.is_file()
+    previous_checkpoint(newest).unlink()  # a damaged newest one would be passed over
     _done(
         "synth", "train", "--data", "patients.csv", "--schema", "ward.toml", "--records", 24, "--name", "ward"
     )

@@ -74,7 +74,7 @@ class Effort:
     def attacks(self, norm: Norm, size: Size) -> tuple[Attack, ...]:
         if size == "full":
             return strongest_first(norm)
-        return (PGD(norm=norm, steps=10, draws=8, stop_when_broken=False),)
+        return (PGD(norm=norm, steps=10, draws=6, stop_when_broken=False),)
 
 
 _LIGHTER: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -104,10 +104,10 @@ EFFORTS: Mapping[Size, Effort] = MappingProxyType(
             records=8192,
             public=1024,
             epochs=3.0,
-            tested=100,
+            tested=80,
             samples=500,
-            attacked=20,
-            most_draws=4000,
+            attacked=16,
+            most_draws=2000,
             canaries=20_000,
             held=64,
             games=1.0,

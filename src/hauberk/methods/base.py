@@ -45,6 +45,7 @@ from hauberk.training import NoisyViews, Optimisation, PrivateTrainer, RecordVie
 from hauberk.training.checkpoints import (
     read_checkpoint_constants,
     read_checkpoint_facts,
+    refuse_lost_events,
     restore_checkpoint,
 )
 from hauberk.training.distribution import ProcessLost, Ranks
@@ -262,6 +263,7 @@ class Method:
         _refuse_other_outputs(released, data.shape, classes)
         if folder is not None:
             folder.claim()  # before anything of it is read
+            refuse_lost_events(folder)
             resume = resume and folder.begun  # else no step has run: begin at the beginning
         if ranks.leader and not resume:
             self.check(public, shape=data.shape)

@@ -38,7 +38,7 @@ from hauberk.methods.starting_network import (
 )
 from hauberk.progress import Progress, silent
 from hauberk.training import RunFolder
-from hauberk.training.checkpoints import read_checkpoint_facts
+from hauberk.training.checkpoints import read_checkpoint_facts, refuse_lost_events
 from hauberk.training.distribution import Ranks
 
 TRAINING = "training"  # what the leader tells the others to come
@@ -337,7 +337,8 @@ def _check_resumable(folder: RunFolder) -> None:
         raise RequestError(f"{path} has finished; there is nothing to resume")
     if folder.trained:
         folder.remove_checkpoint()  # in case the kill came just before
-    elif folder.begun:
+    refuse_lost_events(folder)
+    if folder.begun and not folder.trained:
         read_checkpoint_facts(folder.checkpoint)  # where none is whole, say so before anything is loaded
 
 

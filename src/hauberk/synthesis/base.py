@@ -27,6 +27,7 @@ from hauberk.randomness import check_seed
 from hauberk.synthesis.cards import ALWAYS_TRUE, NO_ROBUSTNESS, privacy_columns, versions
 from hauberk.synthesis.patients import Patients
 from hauberk.synthesis.schema import Schema
+from hauberk.training.checkpoints import refuse_lost_events
 from hauberk.training.run_folder import RunFolder
 
 KIND = "synthesizer"  # marks the config.json of a synthesizer's run
@@ -128,6 +129,7 @@ class Synthesizer(ABC):
             raise RequestError(f"this {self.name} has learned already, and a second time would cost again.")
         if folder is not None:
             folder.claim()
+            refuse_lost_events(folder)
             if folder.begun and not resume:
                 raise RequestError(f"{folder.path} holds releases of an earlier training; begin another one.")
             resume = resume and folder.begun

@@ -29,7 +29,7 @@ from hauberk.errors import RequestError
 from hauberk.files import read_tensors_and_metadata, write_tensors
 from hauberk.randomness import Key
 from hauberk.training.loop import CONSTANTS, PrivateTrainer
-from hauberk.training.run_folder import previous_checkpoint
+from hauberk.training.run_folder import RunFolder, previous_checkpoint
 
 OPTIMIZER = "optimizer/"
 START_AGAIN = "start the run again with --force"
@@ -67,6 +67,20 @@ def read_checkpoint_facts(path: Path) -> tuple[int, Key]:
     """The step and the view key of the newest whole checkpoint."""
     saved, _ = _newest(path)
     return saved.step, saved.view_key
+
+
+def refuse_lost_events(folder: RunFolder) -> None:
+    """A run that released something and has no event list has lost what it spent: it may not begin anew.
+
+    The checkpoint of step 0 is written before the first events are reserved, and nothing of later steps
+    leaves the private folder before the metrics of an epoch, which the next checkpoint follows.
+    """
+    if folder.begun or not folder.checkpoint.exists():
+        return
+    if (folder.path / "metrics.jsonl").exists() or read_checkpoint_facts(folder.checkpoint)[0] > 0:
+        raise RequestError(
+            f"{folder.path} has taken steps but lost its events.json: what it spent is unknown"
+        )
 
 
 def read_checkpoint_constants(path: Path) -> dict[str, Tensor]:

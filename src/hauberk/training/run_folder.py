@@ -159,11 +159,8 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether any step may have run: steps are in the event list before they run.
-
-        A checkpoint without events is a run that has lost its events, and not one that may begin anew.
-        """
-        return (self.path / "events.json").exists() or self.checkpoint.exists()
+        """Whether any step may have run: steps are in the event list before they run."""
+        return (self.path / "events.json").exists()
 
     def read_events(self) -> Ledger:
         return Ledger.from_json(read_json(self.path / "events.json"))

@@ -47,7 +47,7 @@ REFUTATIONS: Mapping[str, RefutationRow] = MappingProxyType(
             methods=("stobatch", "adlm"), about="privacy", refute=shared_noise.refute, games=150
         ),
         "credited-noise": RefutationRow(
-            methods=("transdenoiser",), about="privacy", refute=credited_noise.refute, games=150
+            methods=("transdenoiser",), about="privacy", refute=credited_noise.refute, games=100
         ),
         "unprotected-update": RefutationRow(
             methods=("igamt",), about="privacy", refute=unprotected_update.refute, games=100
