@@ -106,7 +106,7 @@ SETTINGS: dict[Size, Setting] = {
         aim=8,
         radii=(0.2, 0.22, 0.25, 0.3, 0.35, 0.4),
         steps=50,
-        rivals=40,
+        rivals=20,
     ),
 }
 """Of the experiments on digits: ``quick`` is minutes on two cores, ``full`` MNIST on a GPU."""

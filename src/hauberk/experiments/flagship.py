@@ -301,6 +301,8 @@ def _draw_epsilons(axes: Axes, measured: Sequence[Measured]) -> None:
     )
     if len(places) > 1:
         axes.set_xscale("log")
+        axes.set_xticks(places, [f"{at:g}" for at in places])
+        axes.set_xticks([], minor=True)
     axes.set_title(f"average certified radius, {data}, sigma {sigma:g}")
     axes.set_xlabel("proven epsilon")
     axes.set_ylim(bottom=0)

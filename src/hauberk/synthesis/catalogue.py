@@ -123,12 +123,12 @@ SYNTHESIZERS: Mapping[str, SynthesizerRow] = MappingProxyType(
         "igamt": SynthesizerRow(
             kind=IGAMT,
             summary="transformer that makes step after step, critics, and an imitator of the decoder",
-            plain=IgamtSettings(width=32, batch=64, epochs=8.0, lr=4e-3, generator_lr=2e-3, generated=32),
+            plain=IgamtSettings(width=32, batch=64, epochs=12.0, lr=4e-3, generator_lr=2e-3, generated=32),
             private=IgamtSettings(
                 width=16,
                 latent=6,
                 batch=500,
-                epochs=6.0,
+                epochs=10.0,
                 lr=1.5e-2,
                 generator_lr=1e-2,
                 head_weight=30.0,
@@ -139,7 +139,7 @@ SYNTHESIZERS: Mapping[str, SynthesizerRow] = MappingProxyType(
                 width=128,
                 latent=128,
                 batch=32,
-                epochs=30.0,
+                epochs=12.0,
                 lr=5e-4,
                 critic_width=16,
                 generated=32,
