@@ -24,7 +24,8 @@ from hauberk.randomness import derive_key
 
 @dataclass(frozen=True, kw_only=True)
 class ATNSettings:
-    """``alpha`` > 1 makes the target the largest; ``beta`` weighs nearness against the answer."""
+    """``alpha`` > 1 makes the target the largest; ``beta`` weighs nearness against the answer: a
+    confident classifier hardly answers small steps, and at 0.01 the network then learns to do nothing."""
 
     widths: tuple[int, int, int, int] = (32, 64, 128, 256)
     epochs: int = 30
@@ -32,7 +33,7 @@ class ATNSettings:
     lr: float = 1e-3
     bound: float = 0.2
     alpha: float = 1.5
-    beta: float = 0.01
+    beta: float = 1e-3
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0:
