@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from hauberk.accounting.card import Card, CertifiedAccuracy
-from hauberk.report import wording
+from hauberk.report import sentences, wording
 
 
 def words(card: Card) -> str:
-    sentences = (
-        *wording.privacy_sentences(card),
-        *wording.robustness_sentences(card),
-        *wording.utility_sentences(card),
+    said = (
+        *sentences.privacy_sentences(card),
+        *sentences.robustness_sentences(card),
+        *sentences.utility_sentences(card),
     )
-    return " ".join(sentences).replace("\N{NO-BREAK SPACE}", " ")
+    return " ".join(said).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def privacy(**changes: Any) -> Callable[[Card], Card]:

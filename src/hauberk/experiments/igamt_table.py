@@ -1,6 +1,7 @@
 """004 Tables 4.1 and 4.2 and appendix Table 1 in form: every model without privacy, as published and sound.
 
     for every seed and contender:  learn, make as many patients, compare with patients nobody learned from
+    for every seed:                compare the training patients themselves with those
 
 Sound models stand at one proven epsilon, published ones at the epsilon that they claim and cannot prove.
 """
@@ -29,11 +30,11 @@ from hauberk.experiments.igamt_runs import (
     epsilons,
     fitted,
 )
-from hauberk.experiments.parts import remembered
+from hauberk.experiments.parts import remembered, settings_of
 from hauberk.experiments.pictures import CLAIMED, OTHER, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.progress import Progress, silent
-from hauberk.synthesis.evaluation import evaluate
+from hauberk.synthesis.evaluation import Evaluation, evaluate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +71,7 @@ MEASURES = (
     "membership_advantage",
 )
 SEEDS: dict[Size, int] = {"tiny": 1, "quick": 1, "full": 3}
+REAL = "real patients"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +111,21 @@ def run_seeds(size: Size, seed: int, seeds: int, progress: Progress) -> Result:
             )
         )
     progress("models", len(parts), len(parts))
+    for own in range(seed, seed + seeds):
+        found.append(
+            remembered(
+                {"experiment": "igamt-table", **settings_of(plan.scene), "real": True, "seed": own},
+                lambda own=own: _real(plan.scene, sets, own),  # type: ignore[misc]
+            )
+        )
     return _result(plan, found, seeds)
+
+
+def _real(scene: Scene, sets: Sets, seed: int) -> dict[str, Any]:
+    """What the patients themselves would score in the place of made ones: all that can be hoped for."""
+    found = evaluate(sets[scene.test], sets[scene.train], seed=seed, delta=scene.delta, progress=silent)
+    nothing = {"claimed": None, "proven": None, "seconds": None}
+    return {"model": REAL, "named": REAL, "form": "-", **nothing, **_measures(scene, found)}
 
 
 def _one(scene: Scene, sets: Sets, contender: Contender, seed: int) -> dict[str, Any]:
@@ -120,6 +136,18 @@ def _one(scene: Scene, sets: Sets, contender: Contender, seed: int) -> dict[str,
     found = evaluate(
         sets[scene.test], made, train=sets[scene.train], seed=seed, delta=scene.delta, progress=silent
     )
+    return {
+        "model": contender.label,
+        "named": contender.model,
+        "form": contender.form,
+        "claimed": claimed,
+        "proven": proven,
+        "seconds": seconds,
+        **_measures(scene, found),
+    }
+
+
+def _measures(scene: Scene, found: Evaluation) -> dict[str, float | None]:
     row = found.row()
     centres = {each.name: each.centres for each in found.fidelity.features}
     by_feature: dict[str, float | None] = {
@@ -130,20 +158,15 @@ def _one(scene: Scene, sets: Sets, contender: Contender, seed: int) -> dict[str,
         own = centres[name]
         by_feature[f"{place}_minkowski"] = None if own is None else own.minkowski
         by_feature[f"{place}_cosine"] = None if own is None else own.cosine
-    return {
-        "model": contender.label,
-        "named": contender.model,
-        "form": contender.form,
-        "claimed": claimed,
-        "proven": proven,
-        "seconds": seconds,
-        **{name: by_feature[name] if name in by_feature else row[name] for name in MEASURES},
-    }
+    return {name: by_feature[name] if name in by_feature else row[name] for name in MEASURES}
 
 
 def _result(plan: Plan, found: list[dict[str, Any]], seeds: int) -> Result:
     scene = plan.scene
-    rows = tuple(_row(found, contender) for contender in plan.rows)
+    rows = (
+        _row(found, REAL, "-", REAL),
+        *(_row(found, each.label, each.form, each.model) for each in plan.rows),
+    )
     columns = (
         "model",
         "form",
@@ -182,12 +205,12 @@ def _result(plan: Plan, found: list[dict[str, Any]], seeds: int) -> Result:
     )
 
 
-def _row(found: list[dict[str, Any]], contender: Contender) -> tuple[Cell, ...]:
-    own = [each for each in found if (each["model"], each["form"]) == (contender.label, contender.form)]
-    thesis: tuple[Cell, ...] = THESIS.get(contender.model, (None, None, None, None))
+def _row(found: list[dict[str, Any]], label: str, form: str, model: str) -> tuple[Cell, ...]:
+    own = [each for each in found if (each["model"], each["form"]) == (label, form)]
+    thesis: tuple[Cell, ...] = THESIS.get(model, (None, None, None, None))
     return (
-        contender.label,
-        contender.form,
+        label,
+        form,
         _mean(own, "claimed"),
         _mean(own, "proven"),
         *(_mean(own, measure) for measure in MEASURES),

@@ -20,7 +20,7 @@ from hauberk.accounting.card import Card, ClassAccuracy
 from hauberk.errors import RequestError
 from hauberk.files import write_text
 from hauberk.methods.attack_records import AttackRecord, read_attacks
-from hauberk.report import attack_wording, charts, rounding, wording
+from hauberk.report import attack_wording, charts, rounding, sentences, wording
 from hauberk.report.pictures import (
     AttackSpecimen,
     attack_specimens,
@@ -79,9 +79,9 @@ def render(card: Card, attacks: AttackRecord | str | None = None) -> str:
         title=wording.title(card),
         key_figures=wording.key_figures(card),
         summary={
-            "Privacy": wording.privacy_sentences(card),
-            "Robustness": wording.robustness_sentences(card),
-            "Accuracy": wording.utility_sentences(card),
+            "Privacy": sentences.privacy_sentences(card),
+            "Robustness": sentences.robustness_sentences(card),
+            "Accuracy": sentences.utility_sentences(card),
         },
         rows=wording.rows(card),
         certified_chart=_certified_chart(card),
