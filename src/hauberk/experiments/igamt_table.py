@@ -125,7 +125,7 @@ def _real(scene: Scene, sets: Sets, seed: int) -> dict[str, Any]:
     """What the patients themselves would score in the place of made ones: all that can be hoped for."""
     found = evaluate(sets[scene.test], sets[scene.train], seed=seed, delta=scene.delta, progress=silent)
     nothing = {"claimed": None, "proven": None, "seconds": None}
-    return {"model": REAL, "named": REAL, "form": "-", **nothing, **_measures(scene, found)}
+    return {"model": REAL, "named": REAL, "form": REAL, **nothing, **_measures(scene, found)}
 
 
 def _one(scene: Scene, sets: Sets, contender: Contender, seed: int) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _measures(scene: Scene, found: Evaluation) -> dict[str, float | None]:
 def _result(plan: Plan, found: list[dict[str, Any]], seeds: int) -> Result:
     scene = plan.scene
     rows = (
-        _row(found, REAL, "-", REAL),
+        _row(found, REAL, REAL, REAL),
         *(_row(found, each.label, each.form, each.model) for each in plan.rows),
     )
     columns = (
@@ -227,7 +227,8 @@ def _mean(found: list[dict[str, Any]], name: str) -> float | None:
 def _draw(figure: Figure, rows: tuple[tuple[Cell, ...], ...], columns: tuple[str, ...]) -> None:
     for axes, measure in zip(figure.subplots(1, 2), ("minkowski", "cosine"), strict=True):
         names = list(dict.fromkeys(str(row[0]) for row in rows))
-        for form, colour, shift in ((WITHOUT, OTHER, -0.25), (PAPER, CLAIMED, 0.0), (SOUND, PROVEN, 0.25)):
+        forms = ((REAL, "black", 0.0), (WITHOUT, OTHER, -0.25), (PAPER, CLAIMED, 0.0), (SOUND, PROVEN, 0.25))
+        for form, colour, shift in forms:
             own = [(names.index(str(row[0])), row[columns.index(measure)]) for row in rows if row[1] == form]
             axes.barh(
                 [place + shift for place, _ in own],
@@ -239,4 +240,4 @@ def _draw(figure: Figure, rows: tuple[tuple[Cell, ...], ...], columns: tuple[str
         axes.set_yticks(range(len(names)), names if measure == "minkowski" else [""] * len(names), fontsize=7)
         axes.invert_yaxis()
         axes.set_title(f"{measure} of matched centres")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, framealpha=1.0)
