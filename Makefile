@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 help:
 	@echo "make demo       train, certify and attack a digit classifier; writes runs/demo/report.html"
-	@echo "make test       checks and tests (under ten minutes on two cores)"
+	@echo "make test       checks and tests (about a quarter of an hour on two cores)"
 	@echo "make test-slow  the tests that take minutes each"
 	@echo "make test-search  the property tests with new examples"
 	@echo "make check      formatting, lint, types, import rule"

@@ -80,7 +80,7 @@ PAPER = AINSettings(
         initial=0.8, final=0.2, rate=0.1, upper=5e-3, lower=5e-4, most_rollbacks=1, range=2.0
     ),
     recipe=Recipe(radius=0.2, steps=50),
-    epochs=50,
+    epochs=60,
     batch=512,
 )
 """The thesis' setting but for what one finds by reading its code: 1,024 channels in the centre, which make an
