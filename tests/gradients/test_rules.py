@@ -489,7 +489,9 @@ def test_any_convolution_equals_one_at_a_time_backward(
 
 # --------------------------------------------------------------------------------- the package's networks
 
-SMALLEST_IMAGES = {"small-tanh-cnn": (1, 14, 14), "wrn-16-4": (1, 8, 8), "resnet-18": (1, 8, 8)}
+SMALLEST_IMAGES = dict.fromkeys(("small-tanh-cnn", "moved-tanh-cnn"), (1, 14, 14)) | dict.fromkeys(
+    ("wrn-16-4", "resnet-18"), (1, 8, 8)
+)
 
 
 @pytest.mark.parametrize("name", hauberk.models.names())

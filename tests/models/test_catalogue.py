@@ -16,6 +16,7 @@ CLASSES = 10
 # (name, shape of a record, number of weights with ten classes); the laws below run on every row.
 ROWS = [
     ("small-tanh-cnn", MNIST, 26_010),
+    ("moved-tanh-cnn", MNIST, 76_218),
     ("paper-mnist-cnn", MNIST, 857_738),
     ("paper-cifar-cnn", CIFAR, 6_250_890),
     ("wrn-16-4", CIFAR, 2_748_890),
@@ -34,6 +35,7 @@ ROWS = [
 OTHER_SIZES = [
     ("small-tanh-cnn", CIFAR, 37_274),
     ("small-tanh-cnn", TINY, 184_730),
+    ("moved-tanh-cnn", CIFAR, 115_130),
     ("paper-mnist-cnn", CIFAR, 1_105_098),
     ("paper-mnist-cnn", TINY, 4_250_826),
     ("paper-cifar-cnn", MNIST, 5_265_546),
@@ -131,6 +133,8 @@ def test_a_record_ignores_the_others(name: str, shape: tuple[int, ...], mode: st
 
 @every_row
 def test_training_and_evaluation_mode_agree(name: str, shape: tuple[int, ...]) -> None:
+    if name == "moved-tanh-cnn":
+        pytest.skip("asks at five places in evaluation mode: test_moved_average.py")
     model = build(name, shape)
     with torch.no_grad():
         training = model.train()(records(shape))
@@ -224,8 +228,8 @@ def test_input_gradients_can_be_differentiated_again(name: str, shape: tuple[int
 
 
 def test_names_are_the_fixed_ones() -> None:
-    fixed = "small-tanh-cnn paper-mnist-cnn paper-cifar-cnn wrn-16-4 lenet resnet-18 mlp logistic transformer"
-    assert models.names() == tuple(fixed.split())
+    fixed = "small-tanh-cnn moved-tanh-cnn paper-mnist-cnn paper-cifar-cnn wrn-16-4 lenet resnet-18"
+    assert models.names() == (*fixed.split(), "mlp", "logistic", "transformer")
 
 
 def test_every_description_fits_on_a_line_of_help() -> None:
@@ -259,6 +263,7 @@ def test_fewer_than_two_classes_are_refused(classes: int) -> None:
 # (network that takes images only, its smallest side)
 SMALLEST_IMAGES = [
     ("small-tanh-cnn", 14),
+    ("moved-tanh-cnn", 14),
     ("paper-mnist-cnn", 4),
     ("paper-cifar-cnn", 4),
     ("wrn-16-4", 8),

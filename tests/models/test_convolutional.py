@@ -12,6 +12,7 @@ from hauberk.models.convolutional import ConcatenatedConvolution
 # Layers in order, as the docstrings of the networks tell them.
 ORDERS = {
     "small-tanh-cnn": "Conv2d Tanh NeighbourMax Conv2d Tanh NeighbourMax Flatten Linear Tanh Linear",
+    "moved-tanh-cnn": "Conv2d Tanh NeighbourMax Conv2d Tanh NeighbourMax Flatten Linear Tanh Linear",
     "paper-mnist-cnn": "Conv2d ReLU MaxPool2d Conv2d ReLU MaxPool2d Flatten Linear ReLU Linear",
     "paper-cifar-cnn": "Conv2d ReLU GroupNorm ConcatenatedConvolution GroupNorm Conv2d ReLU GroupNorm "
     "AvgPool2d Flatten Linear GroupNorm ReLU Linear",

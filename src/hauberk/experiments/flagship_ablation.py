@@ -44,7 +44,8 @@ def ingredients(basis: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """By name, what is changed of ``basis``: one thing each."""
     return {
         PRESET: {},
-        "one copy of a record": {"views": 1},
+        "asked at one place, 32 dense units": {"model": "small-tanh-cnn"},
+        "one copy of a record": {"views": 1, "consistency": 0.0},
         "no weight averaging": {"averaging": 0.0},
         "constant rate": {"schedule": "constant"},
         "half the batch": {"batch": basis["batch"] // 2},
@@ -52,7 +53,8 @@ def ingredients(basis: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "half the epochs": {"epochs": basis["epochs"] / 2},
         "one copy without noise": {"clean_copy": True},
         "copies moved by a pixel": {"shift": 1},
-        "consistency 5": {"consistency": 5.0},
+        "no consistency": {"consistency": 0.0},
+        "consistency 3": {"consistency": 3.0},
         "MACER 1": {"macer": 1.0},
         "SmoothAdv 0.25, 2 steps": {"training_attack_size": 0.25, "training_attack_steps": 2},
     }

@@ -3,11 +3,13 @@
 What every network here promises, so that privacy and certificates can rest on it (`tests/models` holds each):
 
 - **Records do not mix.** The logits of a record depend on that record alone: no BatchNorm, GroupNorm instead
-  (`hauberk.models.normalisation` says why), and no dropout, so training and evaluation mode agree.
+  (`hauberk.models.normalisation` says why), and no dropout, so training and evaluation mode agree but for
+  ``moved-tanh-cnn``, which in evaluation mode asks itself at five places (`hauberk.models.moved_average`).
 - **The first affine map stands alone.** Every network is an ``nn.Sequential`` that takes inputs in [0, 1]
   unchanged; nothing but a reshape precedes the first ``Conv2d`` or ``Linear``, and nothing behind it reads
   the input again. A noise layer placed there is the ``post(W x + n)`` of the certificates, and that layer's
-  weight is all of ``W``.
+  weight is all of ``W``. Of ``moved-tanh-cnn`` that is true in training mode only, and whoever certifies
+  noise behind its first layer is refused.
 - **Initial weights come from torch's global generator** and from nothing else: whoever seeds it decides them.
 
 Of a network of the user's own (`own_network`) none of this is known; what private training and certificates

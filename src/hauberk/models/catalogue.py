@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from hauberk.errors import RequestError
-from hauberk.models import convolutional, dense, residual, transformer
+from hauberk.models import convolutional, dense, moved_average, residual, transformer
 from hauberk.models.shapes import Shape
 
 
@@ -24,6 +24,10 @@ _NETWORKS = {
     "small-tanh-cnn": Network(
         description="two convolutions and a dense layer with tanh, usual in DP-SGD work; 26,010 weights",
         make=convolutional.small_tanh_cnn,
+    ),
+    "moved-tanh-cnn": Network(
+        description="small-tanh-cnn with 128 dense units, asked at five places of the image",
+        make=moved_average.moved_tanh_cnn,
     ),
     "paper-mnist-cnn": Network(
         description="Secure-SGD's MNIST network: two 5x5 convolutions (32, 64) and 256 dense units",
