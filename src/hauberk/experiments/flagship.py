@@ -340,9 +340,9 @@ def _draw_epsilons(axes: Axes, measured: Sequence[Measured]) -> None:
         axes.set_xscale("log")
         axes.set_xticks(places, [f"{at:g}" for at in places])
         axes.set_xticks([], minor=True)
-    axes.set_title(f"average certified radius, {data}, sigma {sigma:g}, n {samples}")
-    axes.set_xlabel("proven epsilon")
-    axes.set_ylim(bottom=0)
+    axes.set_title(f"average certified radius, {data}, sigma {sigma:g}")
+    axes.set_xlabel(f"proven epsilon (n {samples})")
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.legend(fontsize="small")
 
 
