@@ -40,6 +40,11 @@ def small_tanh_cnn(shape: Shape, classes: int) -> nn.Sequential:
     the gradients small, so that clipping bends them less (Papernot et al. 2021).
     """
     require_image("small-tanh-cnn", shape, smallest_side=14)
+    return tanh_layers(shape, classes, dense=32)
+
+
+def tanh_layers(shape: Shape, classes: int, *, dense: int) -> nn.Sequential:
+    """Two tanh convolutions of stride 2 and one dense layer of ``dense`` units."""
     features = nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(shape[0], 16, kernel_size=8, stride=2, padding=3),
@@ -53,9 +58,9 @@ def small_tanh_cnn(shape: Shape, classes: int) -> nn.Sequential:
     )
     head = nn.Sequential(
         OrderedDict(
-            hidden=nn.Linear(features_left(features, shape), 32),
+            hidden=nn.Linear(features_left(features, shape), dense),
             tanh3=nn.Tanh(),
-            output=nn.Linear(32, classes),
+            output=nn.Linear(dense, classes),
         )
     )
     return _in_a_row(features, head)

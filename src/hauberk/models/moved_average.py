@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hauberk.models.convolutional import NeighbourMax
-from hauberk.models.shapes import Shape, features_left, require_image
+from hauberk.models.convolutional import tanh_layers
+from hauberk.models.shapes import Shape, require_image
 
 _STEM = 3
 """The first convolution, its activation and its pool: what two opposite moves have in common."""
@@ -84,18 +84,4 @@ def on_half_grid(layer: nn.Conv2d, x: Tensor) -> Tensor:
 def moved_tanh_cnn(shape: Shape, classes: int) -> MovedAverage:
     """`small_tanh_cnn` with 128 dense units instead of 32, asked at five places: 76,218 weights for MNIST."""
     require_image("moved-tanh-cnn", shape, smallest_side=14)
-    features = OrderedDict[str, nn.Module](
-        conv1=nn.Conv2d(shape[0], 16, kernel_size=8, stride=2, padding=3),
-        tanh1=nn.Tanh(),
-        pool1=NeighbourMax(),
-        conv2=nn.Conv2d(16, 32, kernel_size=4, stride=2),
-        tanh2=nn.Tanh(),
-        pool2=NeighbourMax(),
-        flatten=nn.Flatten(),
-    )
-    head = OrderedDict[str, nn.Module](
-        hidden=nn.Linear(features_left(nn.Sequential(features), shape), 128),
-        tanh3=nn.Tanh(),
-        output=nn.Linear(128, classes),
-    )
-    return MovedAverage(features | head)
+    return MovedAverage(OrderedDict(tanh_layers(shape, classes, dense=128).named_children()))
