@@ -45,7 +45,7 @@ def ingredients(basis: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         PRESET: {},
         "asked at one place, 32 dense units": {"model": "small-tanh-cnn"},
-        "one copy of a record": {"views": 1, "consistency": 0.0},
+        "one copy of a record, so no consistency": {"views": 1, "consistency": 0.0},
         "no weight averaging": {"averaging": 0.0},
         "constant rate": {"schedule": "constant"},
         "half the batch": {"batch": basis["batch"] // 2},
