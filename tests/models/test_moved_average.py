@@ -69,6 +69,17 @@ def test_the_half_grid_is_the_same_convolution(size: tuple[int, int], channels: 
     torch.testing.assert_close(on_half_grid(layer, x), layer(x), rtol=1e-12, atol=1e-12)
 
 
+def test_who_listens_to_a_layer_hears_it_in_every_mode() -> None:
+    """Votes go another way than through the layers themselves; a hook must not be passed over for that."""
+    model, x, heard = network().eval(), torch.rand(2, 1, 28, 28), []
+    with torch.no_grad():
+        unheard = model(x)
+        for layer in (model[0], model[3]):
+            layer.register_forward_hook(lambda layer, inputs, output: heard.append(len(output)))
+        torch.testing.assert_close(model(x), unheard, rtol=1e-5, atol=1e-5)
+    assert heard.count(2) == 3 + 5
+
+
 def test_noise_behind_its_first_layer_is_refused() -> None:
     with pytest.raises(RequestError, match="noise can only follow a layer that runs once"):
         find_first_map(network(), (1, 28, 28))

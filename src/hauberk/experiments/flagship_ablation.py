@@ -1,7 +1,7 @@
 """What each ingredient of private smoothing brings, and how its settings are chosen: on held-out records.
 
-One network per ingredient: the preset, and the preset with one thing changed. Accuracy and average certified
-radius are those of training records that the network has not seen; test records choose nothing.
+One network per row: a basis, and the basis with something changed. Accuracy and average certified radius are
+those of training records that the network has not seen; test records choose nothing.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from hauberk.experiments.pictures import OTHER, PROVEN
 from hauberk.experiments.result import Cell, Result, Size
 from hauberk.experiments.trained_runs import trained_run
 from hauberk.methods.run import base_accuracy
-from hauberk.methods.smoothing_presets import smoothing_preset
+from hauberk.methods.smoothing_presets import BASIS, smoothing_preset
 from hauberk.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PRESET = "preset"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
+    """One data set and noise: a basis, and by name what is changed of it. ``{}`` is the basis itself."""
+
     data: str
     sigma: float
     epsilon: float
@@ -37,22 +37,24 @@ class Setting:
     samples: int
     tested: int
     seeds: int
-    basis: tuple[tuple[str, Any], ...] = ()  # what is changed for all, such as a smaller network
+    basis: Mapping[str, Any]
+    changes: Mapping[str, Mapping[str, Any]]
 
 
 def ingredients(basis: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """By name, what is changed of ``basis``: one thing each."""
     return {
-        PRESET: {},
+        "basis": {},
         "asked at one place, 32 dense units": {"model": "small-tanh-cnn"},
         "one copy of a record, so no consistency": {"views": 1, "consistency": 0.0},
+        "twice the copies": {"views": 2 * basis["views"]},
+        "one copy without noise": {"clean_copy": True},
+        "copies moved by a pixel": {"shift": 1},
         "no weight averaging": {"averaging": 0.0},
         "constant rate": {"schedule": "constant"},
         "half the batch": {"batch": basis["batch"] // 2},
         "twice the batch": {"batch": 2 * basis["batch"]},
         "half the epochs": {"epochs": basis["epochs"] / 2},
-        "one copy without noise": {"clean_copy": True},
-        "copies moved by a pixel": {"shift": 1},
         "no consistency": {"consistency": 0.0},
         "consistency 3": {"consistency": 3.0},
         "MACER 1": {"macer": 1.0},
@@ -60,67 +62,129 @@ def ingredients(basis: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-SETTINGS: dict[Size, Setting] = {
-    "tiny": Setting(
-        data="digits",
-        sigma=0.25,
-        epsilon=3.0,
-        delta=1e-5,
-        held_out=40,
-        samples=60,
-        tested=8,
-        seeds=1,
-        basis=(("model", "logistic"), ("views", 2), ("batch", 64), ("epochs", 0.25)),
+_TINY = {"model": "logistic", "views": 2, "batch": 64, "epochs": 0.25}
+_QUICK = {"views": 2, "batch": 1024, "epochs": 4.0}
+_HELD_OUT: dict[str, Any] = {"held_out": 10_000, "samples": 2000, "tested": 5000, "seeds": 1}
+_MNIST: dict[str, Any] = {"data": "mnist", "epsilon": 2.68, "delta": 1e-6, "basis": BASIS, **_HELD_OUT}
+_FASHION: dict[str, Any] = _MNIST | {"data": "fashion_mnist", "epsilon": 2.70}
+_CLEAN = {"clean_copy": True}
+SETTINGS: dict[Size, tuple[Setting, ...]] = {
+    "tiny": (
+        Setting(
+            data="digits",
+            sigma=0.25,
+            epsilon=3.0,
+            delta=1e-5,
+            held_out=40,
+            samples=60,
+            tested=8,
+            seeds=1,
+            basis=_TINY,
+            changes=ingredients(_TINY),
+        ),
     ),
-    "quick": Setting(
-        data="digits",
-        sigma=0.25,
-        epsilon=2.99,
-        delta=1e-5,
-        held_out=1000,
-        samples=500,
-        tested=100,
-        seeds=1,
-        basis=(("views", 2), ("batch", 1024), ("epochs", 4.0)),
+    "quick": (
+        Setting(
+            data="digits",
+            sigma=0.25,
+            epsilon=2.99,
+            delta=1e-5,
+            held_out=1000,
+            samples=500,
+            tested=100,
+            seeds=1,
+            basis=_QUICK,
+            changes=ingredients(_QUICK),
+        ),
     ),
-    "full": Setting(
-        data="mnist",
-        sigma=0.5,
-        epsilon=2.68,
-        delta=1e-6,
-        held_out=10_000,
-        samples=10_000,
-        tested=2000,
-        seeds=2,
+    "full": (
+        Setting(
+            sigma=0.5,
+            changes={
+                **ingredients(BASIS),
+                "one copy without noise, rate 2": {**_CLEAN, "lr": 2.0},
+                "one copy without noise, twice the copies": {**_CLEAN, "views": 16},
+            },
+            **_MNIST,
+        ),
+        Setting(
+            sigma=0.25,
+            changes={
+                "rate 2.5": {"lr": 2.5},
+                "rate 3.5": {"lr": 3.5},
+                "rate 2.5, twice the copies": {"lr": 2.5, "views": 16},
+                "rate 3.5, twice the copies": {"lr": 3.5, "views": 16},
+                "rate 2.5, consistency 2": {"lr": 2.5, "consistency": 2.0},
+                "rate 2.5, twice the batch and the epochs": {"lr": 2.5, "batch": 4096, "epochs": 120.0},
+                "rate 2.5, copies moved by a pixel": {"lr": 2.5, "shift": 1},
+            },
+            **_MNIST,
+        ),
+        Setting(
+            sigma=1.0,
+            changes={
+                "one copy without noise, rate 2.5": {**_CLEAN, "lr": 2.5},
+                "one copy without noise, rate 3.5": {**_CLEAN, "lr": 3.5},
+                "one copy without noise, rate 2.5, twice the copies": {**_CLEAN, "lr": 2.5, "views": 16},
+                "one copy without noise, rate 2.5, consistency 0.5": {
+                    **_CLEAN,
+                    "lr": 2.5,
+                    "consistency": 0.5,
+                },
+            },
+            **_MNIST,
+        ),
+        Setting(sigma=0.25, changes={"rate 1.5": {}, "rate 3": {"lr": 3.0}}, **_FASHION),
+        Setting(
+            sigma=0.5, changes={"consistency 1": {}, "consistency 2.5": {"consistency": 2.5}}, **_FASHION
+        ),
+        Setting(
+            sigma=1.0, changes={"consistency 1": {}, "consistency 2.5": {"consistency": 2.5}}, **_FASHION
+        ),
     ),
 }
-COLUMNS = ("ingredient", "seed", "base_accuracy", "average_certified_radius", "standard_error")
+COLUMNS = (
+    "data",
+    "sigma",
+    "ingredient",
+    "seed",
+    "base_accuracy",
+    "average_certified_radius",
+    "standard_error",
+    "preset",
+)
 
 
 def run(size: Size, seed: int, progress: Progress) -> Result:
-    setting = SETTINGS[size]
-    changes = ingredients(basis_of(setting, size))
-    cases = [(name, own) for name in changes for own in range(seed, seed + setting.seeds)]
+    cases = [
+        (setting, name, own)
+        for setting in SETTINGS[size]
+        for name in setting.changes
+        for own in range(seed, seed + setting.seeds)
+    ]
     rows: list[tuple[Cell, ...]] = []
-    for done, (name, own_seed) in enumerate(cases):
+    for done, (setting, name, own_seed) in enumerate(cases):
         progress("networks", done, len(cases))
-        found = candidate(setting, changes[name], size, own_seed, progress)
-        rows.append((name, own_seed, *(found[column] for column in COLUMNS[2:])))
+        found = candidate(setting, setting.changes[name], size, own_seed, progress)
+        measured = (found[column] for column in COLUMNS[4:-1])
+        chosen = "yes" if is_preset(setting, name) else "no"
+        rows.append((setting.data, setting.sigma, name, own_seed, *measured, chosen))
     progress("networks", len(cases), len(cases))
-    return _result(tuple(rows), setting, changes)
+    return result_of(tuple(rows), size)
 
 
-def basis_of(setting: Setting, size: Size) -> dict[str, Any]:
+def is_preset(setting: Setting, name: str) -> bool:
+    """Whether a row was chosen: its settings are those of `smoothing_preset`."""
     asked = {"data": setting.data, "sigma": setting.sigma, "epsilon": setting.epsilon}
-    return (smoothing_preset(asked) if size == "full" else {}) | dict(setting.basis)
+    return smoothing_preset(asked) == {**setting.basis, **setting.changes[name]}
 
 
 def candidate(
     setting: Setting, changes: Mapping[str, Any], size: Size, seed: int, progress: Progress
 ) -> dict[str, Any]:
-    """The preset with ``changes``, trained without the held-out records and measured on them."""
-    settings = {**basis_of(setting, size), **changes}
-    common = {name: value for name, value in settings_of(setting).items() if name != "basis"}
+    """The basis with ``changes``, trained without the held-out records and measured on them."""
+    settings = {**setting.basis, **changes}
+    common = {name: value for name, value in settings_of(setting).items() if name not in ("basis", "changes")}
     found: dict[str, Any] = remembered(
         {"figure": "flagship-ablation", "size": size, **common, "settings": settings, "seed": seed},
         partial(_measured, setting, settings, size, seed, progress),
@@ -153,18 +217,17 @@ def _measured(
     }
 
 
-def _result(
-    rows: tuple[tuple[Cell, ...], ...], setting: Setting, changes: Mapping[str, Mapping[str, Any]]
-) -> Result:
+def result_of(rows: tuple[tuple[Cell, ...], ...], size: Size) -> Result:
     return Result(
         columns=COLUMNS,
         rows=rows,
-        facts={**settings_of(setting), "changes": dict(changes)},
+        facts={"settings": [settings_of(setting) for setting in SETTINGS[size]]},
         notes=(
-            f"Measured on training records of {setting.data} that were held out: settings are chosen by "
-            "these rows, which do not say what a run is worth.",
-            "Each ingredient is the preset with one change; the noise is calibrated anew, so that every row "
-            "has the same epsilon.",
+            "Measured on training records that were held out: settings are chosen by these rows, which do "
+            "not say what a run is worth.",
+            "Each row is its data set's basis with what the row names; the noise is calibrated anew, so that "
+            "all rows of a data set have the same epsilon.",
+            "preset: the row that `hauberk.methods.smoothing_presets` has.",
             "A choice by held-out private records is itself a release that epsilon does not cover.",
         ),
         draw=lambda figure: _draw(figure, rows),
@@ -173,12 +236,18 @@ def _result(
 
 
 def _draw(figure: Figure, rows: tuple[tuple[Cell, ...], ...]) -> None:
+    """The first data set and noise, which has most rows: each radius beside the basis, which comes first."""
     axes = figure.subplots()
-    names = list(dict.fromkeys(str(row[0]) for row in rows))
-    for place, name in enumerate(names):
-        radii = [float(row[3] or 0) for row in rows if row[0] == name]
-        axes.barh(place, sum(radii) / len(radii), color=PROVEN if name == PRESET else OTHER, height=0.6)
-        axes.plot(radii, [place] * len(radii), "k.", markersize=4)
-    axes.set_yticks(range(len(names)), names)
+    data, sigma = rows[0][:2]
+    radii: dict[str, list[float]] = {}
+    for row in rows:
+        if row[:2] == (data, sigma):
+            radii.setdefault(str(row[2]), []).append(float(row[5] or 0))
+    means = [sum(own) / len(own) for own in radii.values()]
+    for place, mean in enumerate(means):
+        axes.barh(place, mean - means[0], color=PROVEN if mean >= means[0] else OTHER, height=0.6)
+    axes.axvline(0.0, color="black", linewidth=1)
+    axes.set_yticks(range(len(radii)), list(radii))
     axes.invert_yaxis()
-    axes.set_title("average certified radius on held-out records")
+    axes.set_title(f"radius on held-out {data} ({sigma})")
+    axes.set_xlabel("average certified radius, less that of the basis")

@@ -9,7 +9,6 @@ certifies any network, and it costs no privacy, since weights alone decide it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -18,41 +17,51 @@ from torch.nn import functional
 from hauberk.models.convolutional import tanh_layers
 from hauberk.models.shapes import Shape, require_image
 
-_STEM = 3
-"""The first convolution, its activation and its pool: what two opposite moves have in common."""
+_STEM, _SECOND = 3, 4
+"""The first convolution, its activation and its pool; then the second convolution."""
 
 
 class MovedAverage(nn.Sequential):
     """Layers in a row that train on the image itself and, in evaluation mode, answer with the mean of five
     log-probabilities: of the image and of the image moved by one pixel up, down, left and right.
 
-    Nothing of a moved image is lost; what enters is 0. The stem must have stride 2 in all: fed an image with
-    a row of zeros more above and below, it gives the stems of both moves at once, one row apart. The first
-    layer runs three times for one image, so noise can stand at the input and not behind that layer.
+    Nothing of a moved image is lost; what enters is 0. The stem must have stride 2 in all, and so must the
+    second convolution. Fed an image with a row of zeros more above and below, the stem gives the stems of
+    both moves at once, one row apart. The first layer runs three times for one image, so noise can stand at
+    the input and not behind that layer.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             return self._through(x)
-        total = sum(self._through(place, _STEM).log_softmax(-1) for place in self._places(x))
-        assert isinstance(total, Tensor)
-        return total / 5
+        plainly = torch.is_grad_enabled() or any(layer._forward_hooks for layer in self)
+        return self._layer_by_layer(x) if plainly else self._in_three_convolutions(x)
 
-    def _places(self, x: Tensor) -> Iterator[Tensor]:
-        """Stems of the image, of both vertical and of both horizontal moves."""
-        yield self._stem(x)
-        taller = self._stem(functional.pad(x, (0, 0, 1, 1)))
-        yield taller[..., :-1, :]
-        yield taller[..., 1:, :]
-        wider = self._stem(functional.pad(x, (1, 1, 0, 0)))
-        yield wider[..., :-1]
-        yield wider[..., 1:]
+    def _layer_by_layer(self, x: Tensor) -> Tensor:
+        taller = self._through(functional.pad(x, (0, 0, 1, 1)), end=_STEM)
+        wider = self._through(functional.pad(x, (1, 1, 0, 0)), end=_STEM)
+        here = self._through(x, end=_STEM)
+        stems = (here, taller[..., :-1, :], taller[..., 1:, :], wider[..., :-1], wider[..., 1:])
+        return torch.stack([self._through(stem, _STEM).log_softmax(-1) for stem in stems]).mean(0)
 
-    def _stem(self, x: Tensor) -> Tensor:
-        convolution = self[0]
-        assert isinstance(convolution, nn.Conv2d)
-        x = convolution(x) if torch.is_grad_enabled() else on_half_grid(convolution, x)
-        return self._through(x, 1, _STEM)
+    def _in_three_convolutions(self, x: Tensor) -> Tensor:
+        """The same: with stride 1 along the rows, the second convolution gives the one move in its even rows
+        and the other in its odd ones."""
+        here = self._second(x, stride=(2, 2))
+        rows, columns = here.shape[-2:]
+        up_down = self._second(functional.pad(x, (0, 0, 1, 1)), stride=(1, 2))
+        left_right = self._second(functional.pad(x, (1, 1, 0, 0)), stride=(2, 1))
+        vertical = (up_down[..., first : 2 * rows : 2, :] for first in (0, 1))
+        horizontal = (left_right[..., first : 2 * columns : 2] for first in (0, 1))
+        answers = self._through(torch.cat((here, *vertical, *horizontal)), _SECOND).log_softmax(-1)
+        return answers.view(5, len(x), -1).mean(0)
+
+    def _second(self, x: Tensor, *, stride: tuple[int, int]) -> Tensor:
+        first, second = self[0], self[_STEM]
+        assert isinstance(first, nn.Conv2d)
+        assert isinstance(second, nn.Conv2d)
+        stem = self._through(on_half_grid(first, x), 1, _STEM)
+        return functional.conv2d(stem, second.weight, second.bias, stride=stride)
 
     def _through(self, x: Tensor, first: int = 0, end: int | None = None) -> Tensor:
         for layer in list(self)[first:end]:
