@@ -157,7 +157,9 @@ class ClippedGradients:
                 return self._captured(views, labels)
             except RuntimeError as error:
                 self._captured, self._may_capture = None, False
-                notice(f"no CUDA graph of this model, steps are slower: {str(error).splitlines()[0]}")
+                full = isinstance(error, torch.OutOfMemoryError)
+                why = "the device's memory is full" if full else str(error).splitlines()[0]
+                notice(f"no CUDA graph of this model, steps are slower: {why}")
         return self._launch(views, labels, torch.ones(len(labels), device=labels.device))
 
     def _launch(self, views: Views, labels: Tensor, present: Tensor) -> PassOutcome:
