@@ -30,6 +30,7 @@ from hauberk.mechanisms.checks import Vector
 from hauberk.mechanisms.gaussian_profile import GaussianProfile
 from hauberk.mechanisms.search import last_true
 
+_ROUND_UP = 1 + 1e-10  # what double precision may have taken, more on one processor than on another
 _LARGEST_MU_OF_PLD = 200.0
 
 
@@ -172,7 +173,10 @@ class OptimizedAdditive(GaussianMechanism):
         unsampled = self._composed(self.steps).epsilon(delta)
         if self.sampling_rate == 1:
             return unsampled
-        bound = math.inf if self._accountant is None else float(self._accountant.get_epsilon(delta))
+        if self._accountant is None:
+            bound = math.inf
+        else:
+            bound = float(self._accountant.get_epsilon(delta)) * _ROUND_UP
         if bound <= unsampled:
             return bound
         return last_true(lambda e: self._delta_with_known_lots(e) <= delta, true_at=unsampled, false_at=0.0)
