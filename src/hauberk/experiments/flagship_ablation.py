@@ -221,7 +221,12 @@ def result_of(rows: tuple[tuple[Cell, ...], ...], size: Size) -> Result:
     return Result(
         columns=COLUMNS,
         rows=rows,
-        facts={"settings": [settings_of(setting) for setting in SETTINGS[size]]},
+        facts={
+            f"{each.data}, sigma {each.sigma:g}": {
+                name: value for name, value in settings_of(each).items() if name != "changes"
+            }
+            for each in SETTINGS[size]
+        },
         notes=(
             "Measured on training records that were held out: settings are chosen by these rows, which do "
             "not say what a run is worth.",
